@@ -132,7 +132,7 @@ def cases() -> tuple[Case, ...]:
 def least_cost(values: FloatArray, prior: FloatArray, epsilon: float) -> float:
     """Excess variance over variance, summed over metrics, by the channel for exactly this prior."""
     space = cdp.OutcomeSpace.of(range(len(prior)))
-    response = OptimalRows(epsilon=epsilon).response(space)
+    response = OptimalRows(epsilon=epsilon).bound(space)
     weights = 1 / (values**2 @ prior - (values @ prior) ** 2)
     tables, outputs, _ = design_optimal(prior[np.newaxis], values, weights, response)
     channel = OptimalChannel(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.cells.layout import Layout
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.metrics.mean import MetricRows, Wanted
 from clusterdp.estimation.reading.clusters import LabelWeights
@@ -54,12 +54,12 @@ class Clusters(NamedTuple):
 
     n_units: int
     treated: tuple[float, ...]
-    response: LabelResponse
+    response: ClusterResponse
 
     @classmethod
     def of(cls, n_units: int, assigned: str, epsilon: float) -> Clusters:
         """With probabilities of treatment by their name in `PROBS`, and ε₁."""
-        return cls(n_units, PROBS[assigned], LabelResponse.for_epsilon(LABELS, epsilon))
+        return cls(n_units, PROBS[assigned], ClusterResponse.for_epsilon(LABELS, epsilon))
 
     @property
     def truths(self) -> dict[str, float]:

@@ -24,7 +24,6 @@ from clusterdp.errors import OwnerNotice
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
-from clusterdp.outcomes.encoding import OutcomeEncoder
 from clusterdp.outcomes.grid import Density, place_grid
 from clusterdp.outcomes.look import look_space, settle_outcomes
 from clusterdp.planning.advice import advise_look
@@ -93,7 +92,7 @@ def excess(
     channel = OptimalRows(epsilon=epsilon, prior=prior).public_channel(space)
     noise = channel.noise_variance()[0]
     if not space.grids:
-        encoder = OutcomeEncoder.of(space)
+        encoder = space.encoder()
         categories = encoder.table[encoder.encode({"y": y}).positions]
         return float(noise @ np.bincount(categories, minlength=len(noise)) / len(y))
     (grid,) = space.grids
@@ -153,7 +152,7 @@ def measure(case: Case, epsilon: float, rng: np.random.Generator) -> Found:
     if share is None:
         return Found(None)
     bins = look_space(case.space)
-    encoder = OutcomeEncoder.of(bins)
+    encoder = bins.encoder()
     positions = encoder.encode({"y": case.outcomes}).positions
     counts = np.bincount(encoder.table[positions], minlength=bins.n_categories)
     look = NoisyLook(epsilon=share * epsilon)

@@ -27,7 +27,7 @@ from clusterdp.mechanisms.draw import release_cells
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Density, Grid
-from clusterdp.outcomes.metric import Comparison
+from clusterdp.outcomes.metric import Threshold
 from clusterdp.outcomes.number import Number
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
@@ -164,7 +164,7 @@ def number_questions(points: Sequence[float]) -> list[tuple[Experiment, Question
         space, np.stack([grid.rounded(Density(steps=steps, probs=each)) for each in probs])
     )
     levels = Levels.of("rounds", space)
-    bounds = MeanBounds.of_share(Comparison(outcome="rounds", sign=">=", threshold=25.0), space)
+    bounds = MeanBounds.of_share(Threshold(outcome="rounds", sign=">=", threshold=25.0), space)
     shares = probs @ (values >= 25)
     between = Question(
         "share between", bounds.functions, ArmBounds, (float(shares[0]), float(shares[1]))

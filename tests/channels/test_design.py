@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import clusterdp as cdp
 from channel_checks import assert_unbiased, exact_transition, released_channel
 from clusterdp.channels.base import KEEP_TOTAL, PRIOR_TOTAL
-from clusterdp.channels.resampling import ResamplingChannel, ResamplingResponse
+from clusterdp.channels.resampling import ResamplingBound, ResamplingChannel
 
 if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -43,8 +43,8 @@ def test_every_released_probability_is_within_the_guarantee(
 ) -> None:
     """The exact worst ratio of the channel that was made, not of the formula it was made from."""
     channel = released_channel(mechanism, space)
-    response = mechanism.settled_rows(space).response(space)
-    assert isinstance(response, ResamplingResponse)
+    response = mechanism.settled_rows(space).bound(space)
+    assert isinstance(response, ResamplingBound)
     keep, floor = response.keep_prob, response.prior_floor
     bound = ((1 - keep) * floor + keep) / ((1 - keep) * floor)
     for group in range(len(channel.weights)):

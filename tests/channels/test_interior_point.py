@@ -10,7 +10,7 @@ import pytest
 
 from all_sets import least_variance
 from clusterdp.channels._solver.generation import find_optimum, reduce_mixture
-from clusterdp.channels._solver.program import ConeProgram, Mixture, Prices, Pull, solve_cones
+from clusterdp.channels._solver.program import ConeProgram, Prices, StepMixture, solve_cones
 from clusterdp.channels._solver.sets import all_sets, first_sets
 from clusterdp.channels._solver.staircases import design_staircase
 
@@ -42,7 +42,7 @@ def program_of(values: FloatArray, prior: FloatArray, epsilon: float) -> ConePro
     )
 
 
-def most_open(program: ConeProgram, mixture: Mixture) -> float:
+def most_open(program: ConeProgram, mixture: StepMixture) -> float:
     """By how much the worst equation is wrong."""
     levels = program.levels(mixture.high)
     totals = np.abs(mixture.mass @ levels - 1).max()
@@ -67,7 +67,7 @@ def test_a_penalty_leaves_equations_open() -> None:
     """A negative control: what holds prices gives the equations slack, and it is seen."""
     program = program_of(*game(), 0.5)
     nothing = Prices(np.zeros(48), np.zeros((3, 48)))
-    held = solve_cones(program, first_sets(program), Pull(1e-3, nothing))
+    held = solve_cones(program, first_sets(program), (1e-3, nothing))
     assert held is not None
     assert most_open(program, held) > 1e-4
 
@@ -105,5 +105,5 @@ def test_the_search_never_returns_worse_than_it_began(rng: np.random.Generator) 
     first, found = solve_cones(program, first_sets(program)), find_optimum(program)
     assert first is not None
     assert found is not None
-    assert found.bound <= program.cost_of(found.mixture) + 1e-9
-    assert program.cost_of(found.mixture) <= program.cost_of(first)
+    assert found[1] <= program.cost_of(found[0]) + 1e-9
+    assert program.cost_of(found[0]) <= program.cost_of(first)

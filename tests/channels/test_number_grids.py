@@ -49,7 +49,7 @@ def excess(probs: FloatArray, n_points: int, epsilon: float) -> float:
     up = (ATOMS - points[lower]) / widths
     prior = np.bincount(lower, probs * (1 - up), len(points))
     prior += np.bincount(lower + 1, probs * up, len(points))
-    response = OptimalRows(epsilon=epsilon).response(space)
+    response = OptimalRows(epsilon=epsilon).bound(space)
     priors = np.maximum(prior, 1e-9)[np.newaxis]
     tables, outputs, _ = design_optimal(priors, space.metric_values(), np.ones(1), response)
     groups = np.zeros((1, 1), dtype=np.int64)

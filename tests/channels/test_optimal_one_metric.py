@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import clusterdp as cdp
-from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalChannel, design_optimal
+from clusterdp.channels._optimal_channel import (
+    MOST_BIAS,
+    OptimalBound,
+    OptimalChannel,
+    design_optimal,
+)
 from clusterdp.channels.base import TABLE_TOTAL
-from clusterdp.channels.optimal import OptimalResponse
 from clusterdp.channels.priors import learn_priors
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.noise import noise_variance
@@ -36,9 +40,9 @@ def channel_for(
     return channel
 
 
-def optimal_response(mechanism: Mechanism, space: cdp.OutcomeSpace) -> OptimalResponse:
-    response = mechanism.settled_rows(space).response(space)
-    assert isinstance(response, OptimalResponse)
+def optimal_response(mechanism: Mechanism, space: cdp.OutcomeSpace) -> OptimalBound:
+    response = mechanism.settled_rows(space).bound(space)
+    assert isinstance(response, OptimalBound)
     return response
 
 
@@ -70,7 +74,7 @@ def plain_program(
     return float(found.fun)
 
 
-def designed(priors: FloatArray, values: FloatArray, response: OptimalResponse) -> OptimalChannel:
+def designed(priors: FloatArray, values: FloatArray, response: OptimalBound) -> OptimalChannel:
     tables, outputs, _ = design_optimal(priors, values[np.newaxis], np.ones(1), response)
     groups = np.zeros((1, 2), np.int64)
     return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values[np.newaxis])
@@ -173,14 +177,14 @@ def test_a_table_that_leaks_is_refused() -> None:
     response = optimal_response(mechanism, cdp.OutcomeSpace.integers(0, 2))
     channel = designed(np.full((1, 3), 1 / 3), np.arange(3.0), response)
     tables = channel.tables
-    assert channel.is_within(response)
+    assert response.allows(channel)
     likeliest = int(tables[0].min(axis=0).argmax())
     high = int(tables[0, :, likeliest].argmax())
     moved = tables[0, high, likeliest] // 1000
     other = (likeliest + 1) % tables.shape[-1]
     tables[0, high, likeliest] += moved
     tables[0, high, other] -= moved
-    assert not channel.is_within(response)
+    assert not response.allows(channel)
 
 
 @pytest.mark.slow
@@ -202,7 +206,7 @@ def test_cells_share_channels_and_lose_little(rng: np.random.Generator) -> None:
     shared = mechanism.settled_rows(CLICKS).design(layout, CLICKS, histogram)
     response = optimal_response(mechanism, CLICKS)
     assert isinstance(shared, OptimalChannel)
-    assert shared.is_within(response)
+    assert response.allows(shared)
     chosen = rng.choice(n_cells, 40, replace=False)
     priors = learn_priors(histogram, np.full(len(values), 1 / len(values)))[chosen]
     own = designed(priors, values, response).noise_variance()

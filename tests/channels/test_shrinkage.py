@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clusterdp.channels import priors
-from clusterdp.channels.priors import _best_linear, _Differences, shrink_frequencies
+from clusterdp.channels.priors import _best_linear, shrink_frequencies
 from clusterdp.statistics.noise import noise_variance, simulated_noise
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def test_the_best_linear_estimate_is_that_of_dense_matrices(
     away = rng.normal(size=(5, n_outcomes))
     root, noise = np.sqrt(centre * (1 - centre)), rng.uniform(0.001, 1, (5, 1))
     between = 0.3
-    differ = _Differences(np.full((1, 1), between), np.full((1, 1), alike))
-    moved, kept = _best_linear(away, root, noise, differ)
+    differ = np.full((1, 1), between), np.full((1, 1), alike)
+    moved, kept = _best_linear(away, root, noise, *differ)
     place = np.arange(n_outcomes)
     alike_by = alike ** np.abs(place[:, np.newaxis] - place)
     for group in range(5):

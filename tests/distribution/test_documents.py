@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from clusterdp.channels.catalogue import RowRule
+from clusterdp.channels import RowRule
 from clusterdp.cli.app import app
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.categories import CategoriesRecord
@@ -18,7 +18,7 @@ from clusterdp.outcomes.declaration import DeclaredRecord
 from clusterdp.published.manifest import BeforeLook, ColumnNames, Manifest
 from clusterdp.published.provenance import Provenance, Spent
 from clusterdp.published.terms import GuaranteeTerms, QuestionTerms
-from clusterdp.statistics.catalogue import Statistic
+from clusterdp.statistics import Statistic
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.storage.folder import FileSum
 

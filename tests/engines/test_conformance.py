@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.engines.base import RANDOMIZING
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.engines.local.table import LocalTable
@@ -105,7 +105,7 @@ def test_private_clusters_of_blocks_are_released_alike(
     """With looks at those asked; in memory and in a folder. Labels are as many as markets."""
     table = some_table(400, rng)
     labels = DeclaredLabels(
-        response=LabelResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
+        response=ClusterResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
     )
     columns = replace(BLOCK_COLUMNS, private_cluster=True)
     mechanisms = asked_of_some(

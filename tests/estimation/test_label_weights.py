@@ -16,7 +16,7 @@ import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.cells.assignment import assignment_probs, expected_sizes, parse_by_label
 from clusterdp.cells.layout import Layout
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.estimation.reading.clusters import GroupInterval, LabelWeights
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ PROBS = np.array([[0.8, 0.2], [0.5, 0.5], [0.65, 0.35], [0.4, 0.6]])
 @pytest.mark.parametrize("clusters", [None, ("north", "west", "pooled")])
 def test_weights_invert_the_response(epsilon: float, clusters: tuple[str, ...] | None) -> None:
     """Σ K(ℓ|c)·w(ℓ) is what a unit of c is to count as, exactly, pooled labels too."""
-    response = LabelResponse.for_epsilon(LABELS, epsilon)
+    response = ClusterResponse.for_epsilon(LABELS, epsilon)
     chances, inverse = response.probs(clusters), response.inverse(clusters)
     np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(chances @ inverse, np.eye(len(chances)), atol=1e-11)
@@ -45,7 +45,7 @@ def test_weights_invert_the_response(epsilon: float, clusters: tuple[str, ...] |
 
 def test_labels_are_given_with_the_stated_probabilities(rng: np.random.Generator) -> None:
     """Counted over every way that a word can go: ends of the ranges, and one beyond."""
-    response = LabelResponse.for_epsilon(LABELS, 1.0)
+    response = ClusterResponse.for_epsilon(LABELS, 1.0)
     ends = response.own + response.other * np.arange(len(LABELS), dtype=np.int64)
     for own in range(len(LABELS)):
         others = [label for label in range(len(LABELS)) if label != own]
@@ -62,7 +62,7 @@ def test_labels_are_given_with_the_stated_probabilities(rng: np.random.Generator
 
 def test_the_budget_of_labels_is_used_up_and_not_exceeded() -> None:
     for epsilon, n_labels in itertools.product((1e-3, 0.5, 1.0, 3.0, 12.0), (2, 3, 50, 1000)):
-        response = LabelResponse.for_epsilon([str(one) for one in range(n_labels)], epsilon)
+        response = ClusterResponse.for_epsilon([str(one) for one in range(n_labels)], epsilon)
         assert 0.999 * epsilon <= response.guarantee().epsilon <= epsilon
 
 
@@ -76,7 +76,7 @@ def test_assignment_is_read_by_arm() -> None:
 
 
 def test_expected_sizes_add_up_to_those_of_arms() -> None:
-    chances = LabelResponse.for_epsilon(LABELS, 1.0).probs()
+    chances = ClusterResponse.for_epsilon(LABELS, 1.0).probs()
     shares = np.array([0.4, 0.3, 0.2, 0.1])
     for probs in (None, PROBS):
         found = expected_sizes([1001, 499], chances, shares, probs)

@@ -28,7 +28,7 @@ from clusterdp.estimation.metrics.quantiles import ArmQuantile, QuantilePair
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Density, Grid
-from clusterdp.outcomes.metric import Comparison
+from clusterdp.outcomes.metric import Threshold
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
@@ -149,7 +149,7 @@ def test_shares_of_numbers_lie_within_their_bounds(
     probs = np.array([atoms[step] for step in sorted(atoms)]) / sum(atoms.values())
     space = number_space()
     rounded = space.grids[0].rounded(Density(steps=steps, probs=probs))
-    comparison = Comparison(outcome="y", sign=sign, threshold=threshold)
+    comparison = Threshold(outcome="y", sign=sign, threshold=threshold)
     low, high = (one.values @ rounded for one in MeanBounds.of_share(comparison, space).functions)
     holds = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}[sign]
     true = probs[holds(steps, threshold)].sum()

@@ -11,7 +11,6 @@ from clusterdp import ParameterError
 from clusterdp.outcomes.categories import Categories, CategoriesRecord, TooManyCategoriesError
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
 from clusterdp.outcomes.grid import Grid, place_grid
-from clusterdp.outcomes.metric_values import metric_weights
 from clusterdp.outcomes.number import Number
 
 
@@ -57,7 +56,7 @@ def test_metrics_are_functions_of_the_category() -> None:
 
 def test_positions_find_their_categories() -> None:
     categories = funnel()
-    positions = np.array(categories.strides) @ categories.levels
+    positions = np.array([one.stride for one in categories.outcomes]) @ categories.levels
     np.testing.assert_array_equal(categories.table[positions], np.arange(categories.n_categories))
     assert (categories.table >= 0).sum() == categories.n_categories
 
@@ -126,13 +125,13 @@ def test_damaged_grids_are_refused(grids: Any) -> None:
 def test_metrics_count_alike_by_default_and_by_their_multipliers() -> None:
     declared = declare(["visit=0,1", "clicks=0..3"], weights=["clicks=2"])
     categories = Categories(declared=declared)
-    np.testing.assert_allclose(metric_weights(categories, None), [1, 2 / 9])
+    np.testing.assert_allclose(categories.metric_weights(None), [1, 2 / 9])
     prior = np.array([0.4, 0.2, 0.2, 0.1, 0.1, 0, 0, 0])
     visit, clicks = categories.metric_values()
     spread = [prior @ values**2 - (prior @ values) ** 2 for values in (visit, clicks)]
-    np.testing.assert_allclose(metric_weights(categories, prior), [1 / spread[0], 2 / spread[1]])
+    np.testing.assert_allclose(categories.metric_weights(prior), [1 / spread[0], 2 / spread[1]])
     constant = np.eye(8)[0]
-    assert np.isfinite(metric_weights(categories, constant)).all()
+    assert np.isfinite(categories.metric_weights(constant)).all()
 
 
 def test_a_grid_of_the_wrong_cut_is_not_enough() -> None:

@@ -15,7 +15,6 @@ from clusterdp import DataError
 from clusterdp.outcomes import encoding
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.encoding import OutcomeEncoder
 from clusterdp.outcomes.grid import Grid
 from clusterdp.outcomes.number import Number, rounds_up
 from rounding_probs import category_probs, up_prob
@@ -88,7 +87,7 @@ def test_nothing_is_rounded_across_a_cut() -> None:
 
 def test_the_stated_distribution_is_that_of_rounding() -> None:
     """Words in the middle of equal parts, a multiple of every gap: each part counts alike."""
-    categories, encoder = game(), OutcomeEncoder.of(game())
+    categories, encoder = game(), game().encoder()
     n_parts = int(np.lcm.reduce(np.diff(categories.grids[0].points)))
     middles = [(2 * part + 1) * 2**63 // n_parts for part in range(n_parts)]
     words = np.array(middles, dtype=np.uint64)[:, np.newaxis]
@@ -103,7 +102,7 @@ def test_the_stated_distribution_is_that_of_rounding() -> None:
 
 def mean_product(categories: Categories, x: int, y: int, words: WordArray) -> float:
     """The mean of x·y, in steps above the lower ends, over all rows of words."""
-    encoder = OutcomeEncoder.of(categories)
+    encoder = categories.encoder()
     table = {"x": np.full(len(words), FAR + x), "y": np.full(len(words), FAR + y)}
     found = encoder.round(encoder.encode(table), words)
     steps = categories.outcome_values() - FAR
@@ -130,7 +129,7 @@ def test_a_word_shared_by_two_numbers_is_caught() -> None:
 
 def mean_number(step: int) -> float:
     """The mean of one rounded number over all cases of its word, in steps."""
-    categories, encoder = two_numbers(), OutcomeEncoder.of(two_numbers())
+    categories, encoder = two_numbers(), two_numbers().encoder()
     table = {"x": np.full(8, FAR + step), "y": np.full(8, FAR)}
     found = encoder.round(encoder.encode(table), np.stack([EIGHTHS, EIGHTHS], axis=1))
     return float((categories.outcome_values()[0] - FAR)[found].mean())
@@ -154,7 +153,7 @@ def test_rounding_the_wrong_way_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_random_words_give_the_stated_frequencies(rng: np.random.Generator) -> None:
-    categories, encoder = game(), OutcomeEncoder.of(game())
+    categories, encoder = game(), game().encoder()
     n_rows = 40_000
     row = {"one": 1, "rounds": FAR + 12, "seven": 0}
     words = rng.integers(0, 2**64, size=(n_rows, 1), dtype=np.uint64)
@@ -174,7 +173,7 @@ def test_random_words_give_the_stated_frequencies(rng: np.random.Generator) -> N
 
 def encoded(table: dict[str, Any], clip: tuple[str, ...] = ()) -> Any:
     rows = {name: np.array(values) for name, values in table.items()}
-    return OutcomeEncoder.of(game(), clip=clip).encode(rows)
+    return game().encoder(clip=clip).encode(rows)
 
 
 def test_rows_that_break_a_rule_are_counted() -> None:
@@ -187,13 +186,13 @@ def test_rows_that_break_a_rule_are_counted() -> None:
     )
     assert (rows.n_missing, rows.n_outside, rows.n_broken) == (0, 2, 2)
     words = np.zeros((6, 1), dtype=np.uint64)
-    found = OutcomeEncoder.of(game()).round(rows, words)
+    found = game().encoder().round(rows, words)
     assert (found < 0).tolist() == [False, False, True, True, True, True]
 
 
 def test_rows_outside_stay_outside_when_numbers_are_rounded_up() -> None:
     rows = encoded({"one": [7] * 8, "rounds": [FAR + 15] * 8, "seven": [1] * 8})
-    assert (OutcomeEncoder.of(game()).round(rows, EIGHTHS[:, np.newaxis]) == -1).all()
+    assert (game().encoder().round(rows, EIGHTHS[:, np.newaxis]) == -1).all()
 
 
 def test_numbers_are_clipped_and_counted_and_others_where_asked() -> None:
@@ -215,7 +214,7 @@ def test_missing_outcomes_are_counted_by_row_and_nothing_is_encoded() -> None:
     rows = encoded({"one": [nan, 1, nan, 0], "rounds": [nan, FAR, FAR, FAR], "seven": [0, 1, 1, 0]})
     assert rows.n_missing == 2
     assert rows.positions.shape == (4,)
-    assert (OutcomeEncoder.of(game()).round(rows, np.zeros((4, 1), np.uint64)) == -1).all()
+    assert (game().encoder().round(rows, np.zeros((4, 1), np.uint64)) == -1).all()
 
 
 @pytest.mark.parametrize("binary", ["?", "i1", "u8", "i8", "f4", "f8"])
@@ -250,7 +249,7 @@ def test_tables_must_have_every_column_at_one_length() -> None:
 def test_no_rows_are_no_error() -> None:
     empty: npt.NDArray[np.float64] = np.zeros(0)
     rows = encoded({"one": empty, "rounds": empty, "seven": empty})
-    assert OutcomeEncoder.of(game()).round(rows, np.zeros((0, 1), np.uint64)).shape == (0,)
+    assert game().encoder().round(rows, np.zeros((0, 1), np.uint64)).shape == (0,)
 
 
 def test_blocks_change_nothing(rng: np.random.Generator) -> None:
@@ -262,7 +261,7 @@ def test_blocks_change_nothing(rng: np.random.Generator) -> None:
         "seven": rng.integers(0, 2, n_rows),
     }
     words = rng.integers(0, 2**64, size=(n_rows, 1), dtype=np.uint64)
-    encoder = OutcomeEncoder.of(game())
+    encoder = game().encoder()
     whole = encoder.round(encoder.encode(table), words)
     parts = [
         encoder.round(
@@ -276,4 +275,4 @@ def test_blocks_change_nothing(rng: np.random.Generator) -> None:
 def test_the_wrong_number_of_words_is_refused() -> None:
     rows = encoded({"one": [0], "rounds": [FAR], "seven": [0]})
     with pytest.raises(ValueError, match="words must be of shape"):
-        OutcomeEncoder.of(game()).round(rows, np.zeros((1, 2), np.uint64))
+        game().encoder().round(rows, np.zeros((1, 2), np.uint64))

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from clusterdp import OutcomeSpace, ParameterError
 from clusterdp._text import exact
-from clusterdp.outcomes.grammar import parse_metric
-from clusterdp.outcomes.implications import Implication
-from clusterdp.outcomes.metric import SIGNS, Comparison, Metric, OutcomeValue
+from clusterdp.outcomes.grammar import parse_implication, parse_metric
+from clusterdp.outcomes.metric import SIGNS, Implication, Metric, OutcomeValue, Threshold
 from clusterdp.outcomes.number import Number
 
 if TYPE_CHECKING:
-    from clusterdp.outcomes.declaration import Space
+    from clusterdp.outcomes.number import Space
 
 # Ends this large leave a unit of 1, and a lattice small enough to look at every point.
 FAR = 2_000_000_000
@@ -23,7 +22,7 @@ NAMES = st.one_of(
     st.text(min_size=1).filter(lambda name: '"' not in name),
 )
 COMPARISONS = st.builds(
-    Comparison,
+    Threshold,
     outcome=NAMES,
     sign=st.sampled_from(list(SIGNS)),
     threshold=st.floats(allow_nan=False, allow_infinity=False),
@@ -41,7 +40,7 @@ def test_the_text_of_a_metric_reads_back(metric: Metric) -> None:
 @given(METRICS, METRICS)
 def test_the_text_of_an_implication_reads_back(left: Metric, right: Metric) -> None:
     implication = Implication(condition=left, consequence=right)
-    assert Implication.parse(str(implication)) == implication
+    assert parse_implication(str(implication)) == implication
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_what_is_no_metric_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "a", "a -> ", "-> b", "a -> b -> c", "a => b"])
 def test_what_is_no_implication_is_refused(text: str) -> None:
     with pytest.raises(ParameterError):
-        Implication.parse(text)
+        parse_implication(text)
 
 
 @given(
@@ -87,14 +86,14 @@ def test_what_is_no_implication_is_refused(text: str) -> None:
 )
 def test_cuts_are_where_a_comparison_changes(sign: str, above: float) -> None:
     number = Number(FAR, FAR + 7)
-    comparison = Comparison(outcome="y", sign=sign, threshold=FAR + above)
+    comparison = Threshold(outcome="y", sign=sign, threshold=FAR + above)
     holds = comparison.of_levels([number.value(step) for step in range(8)])
     changes = [step for step in range(1, 8) if holds[step] != holds[step - 1]]
     assert sorted(comparison.cuts(number)) == changes
 
 
 def test_comparisons_are_of_decimals() -> None:
-    comparison = Comparison(outcome="y", sign=">=", threshold=0.3)
+    comparison = Threshold(outcome="y", sign=">=", threshold=0.3)
     assert comparison.of_levels([exact(0.1) + exact(0.2), exact(0.1)]).tolist() == [1, 0]
 
 

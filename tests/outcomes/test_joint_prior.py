@@ -17,7 +17,7 @@ from clusterdp.outcomes.number import Number
 from clusterdp.outcomes.reference import (
     Margin,
     Moments,
-    Shares,
+    ValueShares,
     base_measure,
     fit_prior,
     parse_margin,
@@ -218,9 +218,9 @@ BINARY, CLICKS, SPEND = OutcomeSpace.binary(), OutcomeSpace.integers(0, 3), Numb
 @pytest.mark.parametrize(
     ("space", "text", "margin"),
     [
-        (BINARY, "0.15", Shares(shares=(0.85, 0.15))),
-        (BINARY, 0.15, Shares(shares=(0.85, 0.15))),
-        (CLICKS, "4,3,2,1", Shares(shares=(0.4, 0.3, 0.2, 0.1))),
+        (BINARY, "0.15", ValueShares(shares=(0.85, 0.15))),
+        (BINARY, 0.15, ValueShares(shares=(0.85, 0.15))),
+        (CLICKS, "4,3,2,1", ValueShares(shares=(0.4, 0.3, 0.2, 0.1))),
         (SPEND, "mean:1.05, std:15", Moments(mean=1.05, std=15)),
         (SPEND, "mean:1.05", Moments(mean=1.05)),
     ],
@@ -256,7 +256,7 @@ def test_bad_margins_are_refused(space: Any, text: str) -> None:
 def test_margins_of_several_outcomes_are_read() -> None:
     spaces = {"visit": BINARY, "clicks": CLICKS}
     read = parse_margins(["visit=0.5", "clicks = mean:1,std:1"], spaces)
-    assert read == {"visit": Shares(shares=(0.5, 0.5)), "clicks": Moments(mean=1, std=1)}
+    assert read == {"visit": ValueShares(shares=(0.5, 0.5)), "clicks": Moments(mean=1, std=1)}
     assert parse_margins({"visit": 0.5, "clicks": "mean:1,std:1"}, spaces) == read
     with pytest.raises(ParameterError, match="'sales', which is no declared outcome"):
         parse_margins(["sales=0.5"], spaces)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
-from clusterdp.outcomes.encoding import OutcomeEncoder
 from clusterdp.outcomes.look import MOST_BINS, look_space, nearest_distribution, settle_outcomes
 from clusterdp.statistics.noise import noise_variance
 
@@ -48,7 +47,7 @@ VARIANCE = noise_variance(20.0)
 def counted(declared: DeclaredOutcomes, **columns: np.ndarray) -> np.ndarray:
     """The true counts of a look."""
     bins = look_space(declared)
-    encoder = OutcomeEncoder.of(bins)
+    encoder = bins.encoder()
     positions = encoder.encode(columns).positions
     return np.bincount(encoder.table[positions], minlength=bins.n_categories)
 
@@ -155,14 +154,14 @@ def test_a_row_that_broke_no_implication_breaks_none_after_the_look(name: str) -
     bins, unit = look_space(declared), float(declared.numbers["spend"].unit)
     spend = np.arange(-40, 40) * unit / 4
     rows = {"spend": np.tile(spend, 2), "bought": np.repeat([0, 1], len(spend))}
-    before = OutcomeEncoder.of(bins)
+    before = bins.encoder()
     sound = before.table[before.encode(rows).positions] >= 0
     assert 0 < sound.sum() < len(sound)
     counts = np.zeros(bins.n_categories, dtype=np.int64)
     counts[bins.labels().index("spend=0, bought=0")] = N_UNITS
     categories, _ = settle_outcomes(bins, counts, 0.0, N_UNITS)
     assert categories.declared.numbers["spend"].high < 1
-    after = OutcomeEncoder.of(categories)
+    after = categories.encoder()
     assert np.array_equal(after.table[after.encode(rows).positions] >= 0, sound)
 
 
@@ -182,7 +181,7 @@ def test_a_range_is_found_where_most_spend_nothing(buyers: float) -> None:
     spent = np.where(buyers > RANKS, stats.lognorm(1, scale=20).ppf(RANKS / buyers), 0.0)
     counts, noise = counted(WIDE, rounds=spent), noise_variance(N_UNITS / 500)
     settled = settle_outcomes(look_space(WIDE), counts, noise, N_UNITS)
-    high = settled.categories.declared.numbers["rounds"].high
+    high = settled[0].declared.numbers["rounds"].high
     assert high <= 1000
     assert (spent > high).mean() <= buyers / 10
 
@@ -195,5 +194,5 @@ def test_a_few_who_spend_are_not_clipped_away(buyers: float, scale: float) -> No
     settled = settle_outcomes(
         look_space(declared), counted(declared, spend=spent), noise_variance(scale), N_UNITS
     )
-    high = settled.categories.declared.numbers["spend"].high
+    high = settled[0].declared.numbers["spend"].high
     assert (spent > high).mean() <= buyers / 10

@@ -8,9 +8,7 @@ import pytest
 from clusterdp import OutcomeSpace, ParameterError
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.encoding import OutcomeEncoder
 from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.metric_values import MetricIntegers
 from clusterdp.outcomes.number import Number
 
 STEPS = 6
@@ -50,10 +48,10 @@ def test_integers_of_rows_are_their_metrics_in_units() -> None:
     x, halves, y = table.values()
     many = (y >= 4).astype(np.float64)
     expected = [x, halves, y, many, halves * y, x * y * many, halves**2]
-    rows = OutcomeEncoder.of(categories).encode(table)
+    rows = categories.encoder().encode(table)
     assert rows.n_broken == rows.n_outside == 0
     for metric, values in zip(categories.declared.metrics, expected, strict=True):
-        integers = MetricIntegers.of(metric, categories)
+        integers = categories.integers_of(metric)
         assert integers.of_rows(rows).dtype == np.int64
         found = [float(int(each) * integers.unit) for each in integers.of_rows(rows)]
         assert found == values.tolist()
@@ -62,15 +60,15 @@ def test_integers_of_rows_are_their_metrics_in_units() -> None:
 def test_integers_of_categories_are_their_values_in_units() -> None:
     categories = shop()
     for metric, values in zip(categories.declared.metrics, categories.metric_values(), strict=True):
-        integers = MetricIntegers.of(metric, categories)
+        integers = categories.integers_of(metric)
         np.testing.assert_allclose(integers.categories * float(integers.unit), values, rtol=1e-12)
 
 
 def test_no_two_rows_differ_more_than_two_categories() -> None:
     """What noisy sums cost: the largest Σ_j |ΔY_j| / s_j over rows is that over categories."""
     categories = shop()
-    rows = OutcomeEncoder.of(categories).encode(every_row())
-    metrics = [MetricIntegers.of(metric, categories) for metric in categories.declared.metrics]
+    rows = categories.encoder().encode(every_row())
+    metrics = [categories.integers_of(metric) for metric in categories.declared.metrics]
     spans = np.array([[np.ptp(each.categories)] for each in metrics])
     of_rows = np.array([each.of_rows(rows) for each in metrics]) / spans
     of_categories = np.array([each.categories for each in metrics]) / spans
@@ -83,10 +81,10 @@ def test_no_two_rows_differ_more_than_two_categories() -> None:
 
 def test_rows_outside_count_as_zero() -> None:
     categories = shop()
-    rows = OutcomeEncoder.of(categories).encode(
+    rows = categories.encoder().encode(
         {"x": np.array([2.0]), "halves": np.array([9.0]), "y": np.array([6.0])}
     )
-    metric = MetricIntegers.of(categories.declared.metrics[5], categories)
+    metric = categories.integers_of(categories.declared.metrics[5])
     assert metric.of_rows(rows).tolist() == [0]
 
 
@@ -95,10 +93,10 @@ def test_metrics_too_large_for_exact_integers_are_refused() -> None:
     grid = Grid(number=far, points=(0, STEPS))
     declared = declare({"x": far, "y": far, "z": far}, metrics=["x*y", "x*y*z"])
     categories = Categories(declared=declared, grids=(grid, grid, grid))
-    largest = MetricIntegers.of(declared.metrics[3], categories).categories.max()
+    largest = categories.integers_of(declared.metrics[3]).categories.max()
     assert int(largest) == (FAR + STEPS) ** 2
     with pytest.raises(ParameterError, match=r"'x\*y\*z' has more digits"):
-        MetricIntegers.of(declared.metrics[4], categories)
+        categories.integers_of(declared.metrics[4])
 
 
 @pytest.mark.parametrize("far", [2**29, 2**30, 3 * 2**29, 2**31 - 1])

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.grammar import parse_metric
-from clusterdp.outcomes.metric import Metric
-from clusterdp.outcomes.metric_requests import (
+from clusterdp.outcomes.grammar import (
     Distribution,
     Mean,
     MetricRequest,
     Quantile,
     Ratio,
+    parse_metric,
     parse_metric_request,
 )
+from clusterdp.outcomes.metric import Metric
 
 ASKED: dict[str, MetricRequest] = {
     "rounds": Mean(metric=Metric.mean_of("rounds")),

@@ -14,9 +14,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.encoding import OutcomeEncoder
 from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.metric_values import MetricIntegers
 from clusterdp.outcomes.reference import parse_margins
 from clusterdp.statistics._sum_noise import sum_noise
 from rounding_probs import category_probs
@@ -85,7 +83,7 @@ def test_who_is_observed_can_be_implied() -> None:
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_missing_rows_have_a_category_of_their_own(kind: type) -> None:
     """Also beside clipped ones; and a missing number is never rounded."""
-    encoder = OutcomeEncoder.of(FUNNEL)
+    encoder = FUNNEL.encoder()
     table = {
         "visit": np.array([1, 1, 1, 0]),
         "sale": np.array([1, NAN, 1, NAN], dtype=kind),
@@ -108,7 +106,7 @@ def test_missing_rows_have_a_category_of_their_own(kind: type) -> None:
 
 
 def test_what_must_not_be_missing_still_must_not() -> None:
-    encoder = OutcomeEncoder.of(FUNNEL)
+    encoder = FUNNEL.encoder()
     rows = encoder.encode(
         {"visit": np.array([NAN, 1.0]), "sale": np.array([1, NAN]), "spend": np.array([0.0, NAN])}
     )
@@ -121,7 +119,7 @@ def test_sums_are_of_the_numbers_themselves() -> None:
         "sale": np.array([1, NAN, 1, 0]),
         "spend": np.array([2.5, 7.25, NAN, 0]),
     }
-    encoded = OutcomeEncoder.of(FUNNEL).encode(rows)
+    encoded = FUNNEL.encoder().encode(rows)
     expected = [
         rows["visit"],
         np.nan_to_num(rows["sale"] - 0.5),
@@ -131,7 +129,7 @@ def test_sums_are_of_the_numbers_themselves() -> None:
         np.nan_to_num(rows["visit"] * rows["spend"]),
     ]
     for metric, wanted in zip(FUNNEL.declared.metrics, expected, strict=True):
-        integers = MetricIntegers.of(metric, FUNNEL)
+        integers = FUNNEL.integers_of(metric)
         found = float(integers.unit) * integers.of_rows(encoded)
         np.testing.assert_allclose(found, wanted, atol=1e-9)
 

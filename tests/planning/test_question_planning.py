@@ -19,7 +19,7 @@ from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import (
-    check_questions,
+    check_partition,
     declare,
     declared_of,
     linked_outcomes,
@@ -73,7 +73,7 @@ def test_linked_outcomes_stay_together() -> None:
 )
 def test_questions_that_cannot_be(texts: list[str], said: str) -> None:
     with pytest.raises(ParameterError) as refused:
-        check_questions([parse_question(text) for text in texts], FUNNEL)
+        check_partition([parse_question(text) for text in texts], FUNNEL)
     assert said in str(refused.value)
 
 

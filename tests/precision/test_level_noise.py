@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 
-from clusterdp.precision.closed_form import ArmCells, LevelNoise, calibrated_variances
+from clusterdp.precision.closed_form import ArmLayout, LevelNoise, calibrated_variances
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Arm(NamedTuple):
     """Units of one arm, one by one, and the sums that are published of them."""
 
-    cells: ArmCells
+    cells: ArmLayout
     units: IntArray  # [unit, (cell, fold, group of each breakdown)]
     noise: LevelNoise
 
@@ -35,7 +35,7 @@ def some_arm(rng: np.random.Generator) -> Arm:
         for _ in range(times)
     ]
     sizes = np.bincount([unit[0] for unit in units])
-    cells = ArmCells(
+    cells = ArmLayout(
         sizes=sizes.astype(np.float64),
         weights=rng.integers(1, 65, n_cells).astype(np.float64),
         targets=rng.uniform(0.001, 0.01, n_cells),
@@ -125,7 +125,7 @@ def test_alternatives_are_independent_of_each_other(rng: np.random.Generator) ->
 
 
 def test_a_cluster_that_stands_for_several_counts_as_often(rng: np.random.Generator) -> None:
-    cells = ArmCells(
+    cells = ArmLayout(
         sizes=np.array([30.0, 8.0]),
         weights=np.array([20.0, 64.0]),
         targets=np.array([0.01, 0.02]),
@@ -149,7 +149,7 @@ def test_a_cluster_that_stands_for_several_counts_as_often(rng: np.random.Genera
 
 
 def test_a_group_without_units_is_never_known() -> None:
-    cells = ArmCells(
+    cells = ArmLayout(
         sizes=np.array([30.0]),
         weights=np.array([64.0]),
         targets=np.array([0.01]),

@@ -139,9 +139,7 @@ def test_uniform_prior_is_a_floor_of_one_over_k(resample_prob: float, n_outcomes
     space = cdp.OutcomeSpace.integers(0, n_outcomes - 1)
     uniform = cdp.uniform_prior_dp(resample_prob=resample_prob)
     floored = cdp.cluster_dp(noise_scale=7, prior_floor=1 / n_outcomes, resample_prob=resample_prob)
-    assert uniform.settled_rows(space).response(space) == floored.settled_rows(space).response(
-        space
-    )
+    assert uniform.settled_rows(space).bound(space) == floored.settled_rows(space).bound(space)
     closed_form = math.log1p((1 - resample_prob) * n_outcomes / resample_prob)
     assert uniform.guarantee(space).epsilon == pytest.approx(closed_form, rel=1e-6)
 

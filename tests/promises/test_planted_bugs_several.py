@@ -22,7 +22,7 @@ from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.outcomes.metric_values import MetricIntegers
-from clusterdp.privacy.accounting import together
+from clusterdp.privacy.accounting import joint_loss
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import write_release
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.catalogue import Channel
-    from clusterdp.outcomes.encoding import EncodedRows as EncodedOutcomes
+    from clusterdp.channels import Channel
+    from clusterdp.outcomes.encoding import OutcomeCodes
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.privacy.accounting import LossAtom
     from clusterdp.rows.encoding import EncodedRows
@@ -219,7 +219,7 @@ def account_levels_in_parallel(patch: pytest.MonkeyPatch) -> None:
     def of_the_dearest(self: cdp.Mechanism) -> tuple[LossAtom, ...]:
         levels = [one for one in self.statistics if isinstance(one, NoisyTotals)]
         others = [one.loss() for one in self.statistics if one.level is None]
-        return together(max(levels, key=lambda one: one.epsilon).loss(), *others)
+        return joint_loss(max(levels, key=lambda one: one.epsilon).loss(), *others)
 
     patch.setattr(cdp.Mechanism, "statistics_loss", of_the_dearest)
 
@@ -261,7 +261,7 @@ def count_missing_at_an_end(patch: pytest.MonkeyPatch) -> None:
     """In sums a missing number is its lower end, as far from the upper one as can be."""
     honest = MetricIntegers.of_rows
 
-    def counted(self: MetricIntegers, rows: EncodedOutcomes) -> IntArray:
+    def counted(self: MetricIntegers, rows: OutcomeCodes) -> IntArray:
         is_missing = rows.positions == len(GRID.points)
         return np.where(is_missing, self.categories.min(), honest(self, rows))
 

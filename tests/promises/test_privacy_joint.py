@@ -145,7 +145,7 @@ def test_delta_of_designed_rows(delta: float) -> None:
     rows = mechanism.settled_rows(space)
     assert isinstance(rows, OptimalRows)
     transition = rows.design(make_layout([[3, 3]]), space, None).transition()[0]
-    ratio = math.exp(rows.response(space).epsilon)
+    ratio = math.exp(rows.bound(space).epsilon)
     reached = max(
         float(np.maximum(transition[:, old] - ratio * transition[:, new], 0).sum())
         for old, new in itertools.permutations(range(3), 2)
@@ -200,7 +200,7 @@ def test_any_small_delta_makes_a_channel(delta: float, n_outcomes: int) -> None:
     rows = mechanism.settled_rows(space)
     assert isinstance(rows, OptimalRows)
     channel = rows.design(make_layout([[3, 3]]), space, None)
-    assert channel.is_within(rows.response(space))
+    assert rows.bound(space).allows(channel)
 
 
 def test_a_budget_beyond_use_is_not_spent() -> None:

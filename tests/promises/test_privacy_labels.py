@@ -16,7 +16,7 @@ import clusterdp as cdp
 from batch_runs import WordGrid, batch_of
 from categories import one_outcome
 from clusterdp.cells.assignment import pool_small_clusters
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.published.terms import Terms
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import DeclaredLabels, Labelling, label_first
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SLACK = 1e-9
 LABELS = ("a", "b", "c")
-RESPONSE = LabelResponse.for_epsilon(LABELS, 0.7)
+RESPONSE = ClusterResponse.for_epsilon(LABELS, 0.7)
 SPACE = one_outcome("y", cdp.OutcomeSpace.binary())
 ROWS = cdp.optimal(epsilon=0.8)
 COLUMNS = Columns(unit="user", arm="arm", cluster="region", outcomes=("y",), private_cluster=True)

@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.engines.base import row_encoder
 from clusterdp.mechanisms.draw import draw_together
 from clusterdp.outcomes.categories import Categories, together
@@ -361,7 +361,7 @@ def test_the_largest_epsilon_and_delta_count_and_private_clusters_add_up() -> No
     ((atoms, revealed),) = terms.losses()
     assert float(atoms[0].loss) == pytest.approx(1)
     assert revealed == pytest.approx(2e-6)
-    labels = LabelResponse.for_epsilon(("a", "b"), 0.7)
+    labels = ClusterResponse.for_epsilon(("a", "b"), 0.7)
     whole = Terms.of(made.spaces, made.mechanisms, labels).guarantee
     assert whole.epsilon == pytest.approx(labels.guarantee().epsilon + 1, abs=1e-9)
 

@@ -21,7 +21,7 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import DeclaredLabels, label_first
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Alone they are whole numbers; with the third they are numbers with a point, with the last text.
 CLUSTERS: tuple[Any, ...] = (1, 2, 2.5, "west")
 LABELS = DeclaredLabels(
-    response=LabelResponse.for_epsilon([*map(str, CLUSTERS)], 0.7), shares=(1.0,) * 4
+    response=ClusterResponse.for_epsilon([*map(str, CLUSTERS)], 0.7), shares=(1.0,) * 4
 )
 COLUMNS = Columns(unit="user", arm="arm", cluster="region", outcomes=("y",), private_cluster=True)
 SPACE = one_outcome("y", cdp.OutcomeSpace.binary())

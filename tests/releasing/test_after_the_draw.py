@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
 
 # At small epsilons and large deltas, where the code as it was failed once in ten releases and more.
 N_CASES = 10
@@ -55,7 +55,7 @@ def test_without_a_solver_there_is_a_channel(
     delta: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clusterdp.channels._solver.generation.solve_cones", lambda *_: None)
-    response = OptimalRows(epsilon=1, delta=delta).response(cdp.OutcomeSpace.binary())
+    response = OptimalRows(epsilon=1, delta=delta).bound(cdp.OutcomeSpace.binary())
     values = np.array([-3.0, 0.0, 0.5, 8.0])
     priors = rng.dirichlet(np.ones(4), 5)
     tables, outputs, _ = design_optimal(priors, values[np.newaxis], np.ones(1), response)
@@ -65,7 +65,7 @@ def test_without_a_solver_there_is_a_channel(
         groups=np.zeros((1, 2), np.int64),
         values=values[np.newaxis],
     )
-    assert channel.is_within(response)
+    assert response.allows(channel)
     assert np.abs(channel.bias()).max() <= MOST_BIAS * np.abs(outputs).max()
 
 
@@ -95,7 +95,7 @@ def test_plain_channels_are_within_the_ratio_and_unbiased(
     values = np.unique(np.array(listed) + offset)
     if len(values) < 2:
         return
-    allowed = OptimalRows(epsilon=epsilon).response(cdp.OutcomeSpace.binary()).max_ratio
+    allowed = OptimalRows(epsilon=epsilon).bound(cdp.OutcomeSpace.binary()).max_ratio
     for table, outputs in (two_points(values, allowed), k_ary(values, allowed)):
         assert (table.sum(axis=1) == TABLE_TOTAL).all()
         assert (np.diff(outputs) >= 0).all()
@@ -111,7 +111,7 @@ def test_there_is_a_plain_channel_for_every_number_of_outcomes(
 ) -> None:
     """With values far from 0, where a mean in doubles would be off by more than is allowed."""
     values = 1e9 + np.arange(n_outcomes, dtype=np.float64)
-    response = OptimalRows(epsilon=epsilon).response(cdp.OutcomeSpace.binary())
+    response = OptimalRows(epsilon=epsilon).bound(cdp.OutcomeSpace.binary())
     table, outputs = plain_channel(np.full(n_outcomes, 1 / n_outcomes), values, response.max_ratio)
     assert (table.sum(axis=1) == TABLE_TOTAL).all()
     least, most = table.min(axis=0).astype(object), table.max(axis=0).astype(object)

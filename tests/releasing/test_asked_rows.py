@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.mechanisms.draw import settle
 from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.chosen_grids import choose_categories
@@ -41,7 +41,7 @@ RULE = QuestionRule(salt=KEY.question_salt(), asked=ASKED)
 NAMES = COLUMNS.question_names
 PUBLIC = asked_of_some(cdp.optimal(epsilon=1), cdp.optimal(epsilon=1))
 LABELS = DeclaredLabels(
-    response=LabelResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
+    response=ClusterResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
 )
 
 

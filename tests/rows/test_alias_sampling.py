@@ -45,11 +45,11 @@ priors = st.integers(2, 20).flatmap(
 def test_alias_tables_hold_the_prior_exactly(relative: list[list[int]]) -> None:
     channel = make_channel(relative, 0.5)
     sampler = channel.sampler()
-    n_columns = 2**sampler.column_bits
+    n_columns = 2**sampler.priors.column_bits
     height = PRIOR_TOTAL // n_columns
     shape = (len(relative), n_columns)
-    thresholds = sampler.columns.reshape(shape) >> 16
-    aliases = sampler.columns.reshape(shape) & 0xFFFF
+    thresholds = sampler.priors.columns.reshape(shape) >> 16
+    aliases = sampler.priors.columns.reshape(shape) & 0xFFFF
     held: IntArray = np.zeros(shape, dtype=np.int64)
     held += thresholds
     for group in range(len(relative)):
@@ -63,11 +63,11 @@ def test_draws_follow_the_tables_to_the_last_integer(relative: list[list[int]]) 
     """Both sides of every threshold, and both ends of every column."""
     channel = make_channel(relative, 0.5)
     sampler = channel.sampler()
-    height = PRIOR_TOTAL >> sampler.column_bits
+    height = PRIOR_TOTAL >> sampler.priors.column_bits
     group = len(relative) - 1
-    for column in range(2**sampler.column_bits):
-        place = (group << sampler.column_bits) + column
-        threshold, alias = divmod(int(sampler.columns[place]), 2**16)
+    for column in range(2**sampler.priors.column_bits):
+        place = (group << sampler.priors.column_bits) + column
+        threshold, alias = divmod(int(sampler.priors.columns[place]), 2**16)
         points = np.array([0, threshold - 1, threshold, height - 1])
         points = points[(points >= 0) & (points < height)]
         words = np.zeros((len(points), 2), dtype=np.uint64)

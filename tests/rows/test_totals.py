@@ -148,7 +148,7 @@ def release_of(table: pl.DataFrame, case: Case) -> cdp.Release:
 
 def counted_by_hand(released: cdp.Release, table: pl.DataFrame, case: Case) -> pl.DataFrame:
     """Each unit's group, fold and arm as they are published, and its weighted metrics."""
-    named: dict[str, Any] = dict(zip(case.space.declared.names, case.space.units(), strict=True))
+    named: dict[str, Any] = {one.name: one.space.unit for one in case.space.declared.outcomes}
     if case.cluster is not None and "," in case.cluster:
         assert set(case.cluster.split(",")) <= set(released.units.columns)
     secret = table.select("user", *named)

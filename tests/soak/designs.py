@@ -9,8 +9,7 @@ import numpy as np
 
 import clusterdp as cdp
 from clusterdp.cells.layout import Layout
-from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalChannel
-from clusterdp.channels.optimal import OptimalResponse
+from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalBound, OptimalChannel
 from clusterdp.mechanisms.draw import check_exact, complete, draw_statistics
 from clusterdp.rows.randomizing import RowRandomizer
 from clusterdp.statistics.base import CellTotals
@@ -19,7 +18,7 @@ from soak.report import Line
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
     from clusterdp.mechanisms.mechanism import Mechanism
 
 DELTAS = (0.0, 1e-6, 1e-3, 1e-2)
@@ -93,9 +92,9 @@ def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
 
 def is_sound(channel: Channel | None, case: Case) -> bool:
     """Whether a channel is within its response and unbiased, as `clusterdp verify` asks."""
-    response = case.mechanism.settled_rows(case.space).response(case.space)
-    if not isinstance(channel, OptimalChannel) or not isinstance(response, OptimalResponse):
+    response = case.mechanism.settled_rows(case.space).bound(case.space)
+    if not isinstance(channel, OptimalChannel) or not isinstance(response, OptimalBound):
         return False
     largest = max(1.0, float(np.abs(channel.outputs).max()))
     unbiased = np.abs(channel.bias()).max() <= MOST_BIAS * largest
-    return bool(unbiased) and channel.is_within(response)
+    return bool(unbiased) and response.allows(channel)

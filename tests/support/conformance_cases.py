@@ -9,7 +9,7 @@ import polars as pl
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
@@ -117,10 +117,13 @@ FAR = Categories(
 )
 
 MARKETS = DeclaredLabels(
-    response=LabelResponse.for_epsilon([str(market) for market in range(5)], 1.0), shares=(1.0,) * 5
+    response=ClusterResponse.for_epsilon([str(market) for market in range(5)], 1.0),
+    shares=(1.0,) * 5,
 )
 # A label that nobody has is given, too.
-RARE = replace(MARKETS, response=LabelResponse.for_epsilon([*MARKETS.response.labels, "none"], 6.0))
+RARE = replace(
+    MARKETS, response=ClusterResponse.for_epsilon([*MARKETS.response.labels, "none"], 6.0)
+)
 ASSIGNED = replace(MARKETS, assignment=dict.fromkeys(MARKETS.response.labels, "0.5"))
 LABELLED = one_outcome("clicks", cdp.OutcomeSpace.labels("no", "Yes"))
 

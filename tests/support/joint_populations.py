@@ -72,7 +72,9 @@ def game(rng: np.random.Generator) -> Population:
 
 def codes(space: Categories, levels: IntArray) -> IntArray:
     """The category of each unit, from the levels of its outcomes; axes `[outcome, unit]` in."""
-    positions = (levels * np.array(space.strides)[:, np.newaxis]).sum(axis=0)
+    positions = (levels * np.array([one.stride for one in space.outcomes])[:, np.newaxis]).sum(
+        axis=0
+    )
     found = space.table[positions].astype(np.int64)
     assert (found >= 0).all(), "a combination breaks an implication"
     return np.asarray(found)

@@ -13,7 +13,7 @@ from clusterdp.channels.optimal import OptimalRows
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.channels.optimal import OptimalResponse
+    from clusterdp.channels._optimal_channel import OptimalBound
 
 
 def grid_of(*n_levels: int) -> FloatArray:
@@ -23,12 +23,12 @@ def grid_of(*n_levels: int) -> FloatArray:
     return np.asarray(centred / centred.std(axis=1, keepdims=True))
 
 
-def response_of(epsilon: float, delta: float = 0.0) -> OptimalResponse:
+def response_of(epsilon: float, delta: float = 0.0) -> OptimalBound:
     """What bounds rows of this ε and δ."""
-    return OptimalRows(epsilon=epsilon, delta=delta).response(cdp.OutcomeSpace.binary())
+    return OptimalRows(epsilon=epsilon, delta=delta).bound(cdp.OutcomeSpace.binary())
 
 
-def channel_of(priors: FloatArray, values: FloatArray, response: OptimalResponse) -> OptimalChannel:
+def channel_of(priors: FloatArray, values: FloatArray, response: OptimalBound) -> OptimalChannel:
     """The channels for some priors, all metrics of weight one."""
     tables, outputs, _ = design_optimal(priors, values, np.ones(len(values)), response)
     groups = np.zeros((1, 1), dtype=np.int64)

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.outcomes.encoding import OutcomeEncoder
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.encoding import NumberColumn
+    from clusterdp.outcomes.encoding import OutcomeLevels
     from clusterdp.outcomes.grid import Density, Grid
 
 
@@ -35,7 +33,7 @@ def category_probs(categories: Categories, row: Mapping[str, float]) -> dict[int
 
     A row outside the space, or one that breaks an implication, is in category −1.
     """
-    encoder = OutcomeEncoder.of(categories)
+    encoder = categories.encoder()
     encoded = encoder.encode({name: np.array([value]) for name, value in row.items()})
     choices = [
         _choices(column, int(encoded.steps[place, 0]), int(encoded.lower[place, 0]))
@@ -50,8 +48,9 @@ def category_probs(categories: Categories, row: Mapping[str, float]) -> dict[int
     return probs
 
 
-def _choices(column: NumberColumn, step: int, lower: int) -> list[tuple[int, Fraction]]:
+def _choices(column: OutcomeLevels, step: int, lower: int) -> list[tuple[int, Fraction]]:
     """How far rounding moves the position, with the probability of each."""
+    assert column.grid is not None
     above = step - column.grid.points[lower]
     if above == 0:
         return [(0, Fraction(1))]

@@ -60,7 +60,7 @@ def parse_by_label(
     return found
 
 
-def to_number(parameter: str, text: str) -> float:
+def parse_positive(parameter: str, text: str) -> float:
     """A probability or a share, or a ParameterError."""
     try:
         number = float(text)
@@ -80,7 +80,7 @@ def parse_arm_shares(texts: Sequence[str], arms: Sequence[Any]) -> tuple[float, 
     labels = [str(arm) for arm in arms]
     syntax = ",".join(f"{label}=SHARE" for label in labels)
     given = parse_by_label("arm_shares", texts, labels, syntax)
-    shares = [to_number("arm_shares", given[label]) for label in labels]
+    shares = [parse_positive("arm_shares", given[label]) for label in labels]
     return tuple(share / math.fsum(shares) for share in shares)
 
 
@@ -106,10 +106,10 @@ def assignment_probs(given: Mapping[str, str], layout: Layout) -> AssignmentProb
 def _arm_probs(label: str, text: str, layout: Layout) -> tuple[float, ...]:
     parts = [part.rpartition(":") for part in text.split("/")]
     if len(layout.treatments) == 1 and not parts[0][1]:
-        named = {layout.treatments[0]: to_number("assignment", text)}
+        named = {layout.treatments[0]: parse_positive("assignment", text)}
     else:
         named = {
-            find_arm(layout.arms, arm.strip()): to_number("assignment", prob)
+            find_arm(layout.arms, arm.strip()): parse_positive("assignment", prob)
             for arm, _, prob in parts
         }
     if sorted(named) != sorted(layout.treatments) or math.fsum(named.values()) >= 1:

@@ -224,6 +224,10 @@ class Layout:
             assigned=assigned,
         )
 
+    def against_control(self, variances: FloatArray) -> FloatArray:
+        """Variances of differences against control, from those of arms; axes `[..., treatment]`."""
+        return np.asarray(variances[..., list(self.treatments)] + variances[..., [self.control]])
+
     def with_control(self, label: Any) -> Layout:
         """The same cells with another control arm."""
         return replace(self, control=find_arm(self.arms, label))

@@ -8,7 +8,7 @@ gives the nearest function that is, and the residual is the difference.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,49 +24,25 @@ _RANK_TOLERANCE = 1e-9
 _REPETITIONS = 3
 
 
-class Decoded(NamedTuple):
-    """What outputs count as.
+def decode_functions(
+    table: IntArray, prior: FloatArray, functions: FloatArray, near: FloatArray | None = None
+) -> FloatArray:
+    """What outputs count as in functions of the category; axes `[function, released]`.
 
-    Attributes:
-        outputs: g; axes `[function, released]`. Impossible outputs count as 0.
-        residual: E[g | category] − f, see `residuals`; axes `[function, category]`.
-        rank: The dimension of the span of the channel.
-    """
-
-    outputs: FloatArray
-    residual: FloatArray
-    rank: int
-
-
-def decode_functions(table: IntArray, prior: FloatArray, functions: FloatArray) -> Decoded:
-    """The decoding of least variance for functions of the category.
+    It is the decoding of least variance; or, near what outputs should count as, the one that moves
+    them least. Impossible outputs count as 0. Where a function is not in the span, `residuals` are
+    not 0.
 
     Args:
         table: P in integers over TABLE_TOTAL; axes `[true, released]`.
         prior: How likely categories are thought to be, above 0; axes `[category]`.
         functions: f; axes `[function, category]`.
+        near: What is moved, axes as those of the result; None for nothing.
     """
-    inverse, rank = _inverse(table, prior)
-    outputs = np.zeros((len(functions), table.shape[1]))
+    inverse = _inverse(table, prior)
+    outputs = np.zeros((len(functions), table.shape[1])) if near is None else near
     for _ in range(_REPETITIONS):
         outputs = outputs - residuals(table, outputs, functions) @ inverse.T
-    return Decoded(outputs, residuals(table, outputs, functions), rank)
-
-
-def without_bias(
-    table: IntArray, prior: FloatArray, outputs: FloatArray, values: FloatArray
-) -> FloatArray:
-    """Outputs moved as little as makes them unbiased, as far as the channel allows.
-
-    Args:
-        table: P in integers over TABLE_TOTAL; axes `[true, released]`.
-        prior: How likely categories are thought to be, above 0; axes `[category]`.
-        outputs: What outputs count as; axes `[metric, released]`.
-        values: What they should have as their means; axes `[metric, category]`.
-    """
-    inverse, _ = _inverse(table, prior)
-    for _ in range(_REPETITIONS):
-        outputs = outputs - residuals(table, outputs, values) @ inverse.T
     return outputs
 
 
@@ -80,8 +56,8 @@ def residuals(table: IntArray, outputs: FloatArray, functions: FloatArray) -> Fl
     return np.asarray(means - functions, dtype=np.float64)
 
 
-def _inverse(table: IntArray, prior: FloatArray) -> tuple[FloatArray, int]:
-    """D⁻¹Q(Q'D⁻¹Q)⁺, axes `[released, category]`, and the rank of the channel."""
+def _inverse(table: IntArray, prior: FloatArray) -> FloatArray:
+    """D⁻¹Q(Q'D⁻¹Q)⁺; axes `[released, category]`."""
     channel = table / TABLE_TOTAL
     scale = np.sqrt(np.maximum(prior, 0.0) @ channel)
     possible = scale > 0
@@ -91,4 +67,4 @@ def _inverse(table: IntArray, prior: FloatArray) -> tuple[FloatArray, int]:
     inverse = np.zeros(table.T.shape)
     inverse[possible] = (right[spanned].T / sizes[spanned]) @ left[:, spanned].T
     inverse[possible] /= scale[possible, np.newaxis]
-    return inverse, int(spanned.sum())
+    return inverse

@@ -6,25 +6,28 @@ The published table of optimal channels: one row per output, written and read ba
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channels._decoding import decode_functions, residuals, without_bias
+from clusterdp.channels._decoding import decode_functions, residuals
 from clusterdp.channels._solver.staircases import design_staircase, plain_design
 from clusterdp.channels.base import TABLE_TOTAL
 from clusterdp.channels.sampling import TableSampler
 from clusterdp.errors import FormatError, notify_owner
 from clusterdp.outcomes.finite import LARGEST_VALUE
+from clusterdp.privacy import accounting as acc
 from clusterdp.statistics.base import are_whole
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     import polars as pl
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.channels._solver.staircases import Staircase
-    from clusterdp.channels.optimal import OptimalResponse
+    from clusterdp.privacy.accounting import LossAtom
     from clusterdp.statistics.base import Arrays
 
 
@@ -203,12 +206,14 @@ class OptimalChannel:
             What outputs count as, axes `[channel, released]`; and whether its mean is the function
             in all channels, as is so if the function is in their span.
         """
-        found = [
-            decode_functions(table, prior, values[np.newaxis])
-            for table, prior in zip(self.tables, priors, strict=True)
-        ]
-        outputs = np.concatenate([one.outputs for one in found])
-        furthest = np.array([np.abs(one.residual).max() for one in found])
+        outputs = np.stack(
+            [
+                decode_functions(table, prior, values[np.newaxis])
+                for table, prior in zip(self.tables, priors, strict=True)
+            ]
+        )
+        furthest = np.abs(residuals(self.tables, outputs, values[np.newaxis])).max(axis=(-2, -1))
+        outputs = outputs[:, 0]
         largest = np.maximum(np.abs(outputs).max(axis=-1), np.abs(values).max())
         return outputs, bool((furthest <= MOST_RESIDUAL * largest).all())
 
@@ -237,7 +242,7 @@ class OptimalChannel:
 
     def sampler(self) -> TableSampler:
         """The channel as look-up tables."""
-        return TableSampler.of(self.tables)
+        return TableSampler(self.tables)
 
     def simulate(self, counts: IntArray, rng: np.random.Generator) -> IntArray:
         """How often each output is released, in distribution as if every row were randomized.
@@ -267,28 +272,66 @@ class OptimalChannel:
         largest = np.maximum(1.0, np.abs(self.outputs).max(axis=-1))
         return bool((np.abs(self.bias()).max(axis=-1) <= MOST_BIAS * largest).all())
 
-    def is_within(self, response: OptimalResponse) -> bool:
-        """Whether every table, in its integers, is (ε, δ)-DP as the response requires."""
-        return all(is_within(table, response) for table in self.tables)
 
-
-class Design(NamedTuple):
-    """One channel in integers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimalBound:
+    """What bounds an optimal channel, in the integers that the machine uses.
 
     Attributes:
-        table: P over TABLE_TOTAL; axes `[true, released]`.
-        outputs: What each output counts as; axes `[metric, released]`, sorted by the first metric.
-        gap: The variance is at most this share above the least possible, before rounding; infinite
-            if no bound is known.
+        epsilon: ε of the rows.
+        delta: δ of the rows.
+        max_ratio: No output is likelier than this many times under another outcome; at most e^ε.
+        reveal_weight: Up to this much of TABLE_TOTAL each outcome may spend without that bound; at
+            most δ.
     """
 
-    table: IntArray
-    outputs: FloatArray
-    gap: float
+    epsilon: float
+    delta: float
+    max_ratio: Fraction
+    reveal_weight: int
+
+    @property
+    def revealed(self) -> float:
+        """The probability that a row shows its outcome outright."""
+        return self.delta
+
+    def allows(self, channel: OptimalChannel) -> bool:
+        """Whether every table of a channel, in its integers, costs no more."""
+        return all(map(self._allows, channel.tables))
+
+    def _allows(self, table: IntArray) -> bool:
+        """Σ max(0, P(s|y) − ratio·P(s|y′)) over outputs, against δ; in exact integers."""
+        if (table < 0).any() or (table.sum(axis=1) != TABLE_TOTAL).any():
+            return False
+        numerator, denominator = self.max_ratio.as_integer_ratio()
+        exact = table.astype(object)
+        if not self.reveal_weight:
+            highest, lowest = exact.max(axis=0), exact.min(axis=0)
+            return bool((highest * denominator <= lowest * numerator).all())
+        for outcome in exact:
+            beyond = np.maximum(outcome * denominator - exact * numerator, 0)
+            if (beyond.sum(axis=1) > self.reveal_weight * denominator).any():
+                return False
+        return True
+
+    def loss(self) -> tuple[LossAtom, ...]:
+        """The privacy loss of a row that is not revealed, largest first."""
+        return acc.any_loss(self.epsilon)
+
+    def total_epsilon(self, spent: tuple[LossAtom, ...], delta: float) -> float:  # noqa: ARG002 - as other rows
+        """The ε of statistics and rows together; δ is in the channel already."""
+        return acc.total_epsilon(spent, self.epsilon)
+
+
+# A channel in integers: its table `[true, released]`, what outputs count as `[metric, released]`,
+# sorted by the first metric, and its gap. The variance is at most this share above the least
+# possible, before rounding; it is infinite if no bound is known.
+if TYPE_CHECKING:
+    Design = tuple[IntArray, FloatArray, float]
 
 
 def design_optimal(
-    priors: FloatArray, values: FloatArray, weights: FloatArray, response: OptimalResponse
+    priors: FloatArray, values: FloatArray, weights: FloatArray, bound: OptimalBound
 ) -> tuple[IntArray, FloatArray, float]:
     """The channel of least variance for each prior, or a plain one where none is found.
 
@@ -298,92 +341,71 @@ def design_optimal(
         priors: How likely categories are thought to be; axes `[channel, category]`.
         values: What categories count as; axes `[metric, category]`.
         weights: What a metric's variance counts for, above 0; axes `[metric]`.
-        response: What bounds the channels.
+        bound: What bounds the channels.
 
     Returns:
         `(tables, outputs, gap)`: as in `OptimalChannel`, and the largest gap of `Design`.
     """
-    made = [design_one(prior, values, weights, response) for prior in priors]
-    return *_stacked(made), max(one.gap for one in made)
+    made = [design_one(prior, values, weights, bound) for prior in priors]
+    n_outputs = max(table.shape[1] for table, _, _ in made)
+    tables = np.zeros((len(made), values.shape[1], n_outputs), dtype=np.int64)
+    outputs = np.zeros((len(made), len(values), n_outputs))
+    for channel, (table, counted_as, _) in enumerate(made):
+        tables[channel, :, : table.shape[1]] = table
+        outputs[channel, :, : table.shape[1]] = counted_as
+    return tables, outputs, max(gap for _, _, gap in made)
 
 
 def design_one(
-    prior: FloatArray, values: FloatArray, weights: FloatArray, response: OptimalResponse
+    prior: FloatArray, values: FloatArray, weights: FloatArray, bound: OptimalBound
 ) -> Design:
     """The channel for one prior; arguments as for `design_optimal`."""
     # Noise is drawn by now: whatever the solver does, there is a channel.
-    plain = Design(*plain_design(prior, values, response.max_ratio), np.inf)
+    plain = *plain_design(prior, values, bound.max_ratio), np.inf
     n_categories = values.shape[1]
     # Rounding moves the probabilities of an output by a few units: room is left for that.
     n_outputs = (1 + len(values)) * n_categories
-    room = 1e-12 + 8 * n_outputs**2 * float(response.max_ratio) / TABLE_TOTAL
-    reveal_weight = response.reveal_weight if response.reveal_weight >= _LEAST_REVEAL else 0
+    room = 1e-12 + 8 * n_outputs**2 * float(bound.max_ratio) / TABLE_TOTAL
+    reveal_weight = bound.reveal_weight if bound.reveal_weight >= _LEAST_REVEAL else 0
     for factor in _MORE_ROOM:
-        ratio = float(response.max_ratio) * (1 - factor * room)
+        ratio = float(bound.max_ratio) * (1 - factor * room)
         if ratio <= 1:
             break
         try:
             staircase = design_staircase(
                 values, prior, weights, ratio=ratio, delta=reveal_weight / TABLE_TOTAL
             )
-            rounded = _rounded(staircase, prior, values, response, reveal_weight)
+            rounded = _rounded(staircase, prior, values, bound, reveal_weight)
         except np.linalg.LinAlgError:  # a decomposition that does not converge
             continue
         if rounded is not None:
             # Where k-ary response is best, it is so in integers too; what bounds one bounds both.
-            plain = plain._replace(gap=rounded.gap)
+            plain = *plain[:2], rounded[2]
             return min(plain, rounded, key=lambda made: _cost(made, prior, values, weights))
     if np.ptp(values, axis=1).any():
         notify_owner(_NONE_FOUND)
     return plain
 
 
-def is_within(table: IntArray, response: OptimalResponse) -> bool:
-    """Max P(s|y) − ratio·P(s|y′), summed over outputs where positive, against δ; exact integers."""
-    if (table < 0).any() or (table.sum(axis=1) != TABLE_TOTAL).any():
-        return False
-    numerator, denominator = response.max_ratio.as_integer_ratio()
-    exact = table.astype(object)
-    if not response.reveal_weight:
-        highest, lowest = exact.max(axis=0), exact.min(axis=0)
-        return bool((highest * denominator <= lowest * numerator).all())
-    for outcome in exact:
-        beyond = np.maximum(outcome * denominator - exact * numerator, 0)
-        if (beyond.sum(axis=1) > response.reveal_weight * denominator).any():
-            return False
-    return True
-
-
-def _stacked(made: list[Design]) -> tuple[IntArray, FloatArray]:
-    """Channels in one array each of tables and outputs, with impossible outputs where needed."""
-    n_outputs = max(design.table.shape[1] for design in made)
-    n_metrics, n_categories = len(made[0].outputs), len(made[0].table)
-    tables = np.zeros((len(made), n_categories, n_outputs), dtype=np.int64)
-    outputs = np.zeros((len(made), n_metrics, n_outputs))
-    for channel, design in enumerate(made):
-        tables[channel, :, : design.table.shape[1]] = design.table
-        outputs[channel, :, : design.table.shape[1]] = design.outputs
-    return tables, outputs
-
-
 def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatArray) -> float:
     """The sum over metrics of weight times noise variance under a prior, over TABLE_TOTAL."""
-    squares = (design.outputs[:, np.newaxis, :] - values[..., np.newaxis]) ** 2
-    return float(weights @ (design.table * squares).sum(axis=-1) @ prior)
+    table, outputs, _ = design
+    squares = (outputs[:, np.newaxis, :] - values[..., np.newaxis]) ** 2
+    return float(weights @ (table * squares).sum(axis=-1) @ prior)
 
 
 def _rounded(
     staircase: Staircase | None,
     prior: FloatArray,
     values: FloatArray,
-    response: OptimalResponse,
+    bound: OptimalBound,
     reveal_weight: int,
 ) -> Design | None:
     """A channel in integers with what its outputs count as; None if there is none or not exact."""
     if staircase is None:
         return None
     table, outputs = _to_table(staircase, reveal_weight)
-    outputs = without_bias(table, prior, outputs, values)
+    outputs = decode_functions(table, prior, values, near=outputs)
     order = np.lexsort(np.vstack([table, outputs[::-1]]))
     table, outputs = table[:, order], outputs[:, order]
     channel = OptimalChannel(
@@ -392,8 +414,8 @@ def _rounded(
         groups=np.zeros((1, 1), dtype=np.int64),
         values=values,
     )
-    exact = channel.is_within(response) and channel.is_unbiased()
-    return Design(table, outputs, staircase.gap) if exact else None
+    exact = bound.allows(channel) and channel.is_unbiased()
+    return (table, outputs, staircase.gap) if exact else None
 
 
 def _to_table(staircase: Staircase, reveal_weight: int) -> tuple[IntArray, FloatArray]:

@@ -19,7 +19,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

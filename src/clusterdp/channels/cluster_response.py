@@ -35,7 +35,7 @@ LARGEST_LABEL_EPSILON = 12.0
 _SPARE_BITS = np.uint64(12)
 
 
-class LabelResponse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClusterResponse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The response that labels go through.
 
     Attributes:
@@ -58,7 +58,7 @@ class LabelResponse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             )
 
     @classmethod
-    def for_epsilon(cls, labels: Sequence[str], epsilon: float) -> LabelResponse:
+    def for_epsilon(cls, labels: Sequence[str], epsilon: float) -> ClusterResponse:
         """The response that keeps most labels at a cost of at most ε₁.
 
         Raises:

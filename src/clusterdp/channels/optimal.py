@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 import numpy as np
 
-from clusterdp.channels._optimal_channel import OptimalChannel, design_optimal, read_channels
+from clusterdp.channels._optimal_channel import (
+    OptimalBound,
+    OptimalChannel,
+    design_optimal,
+    read_channels,
+)
 from clusterdp.channels._solver.staircases import plain_design
 from clusterdp.channels.base import (
     LARGEST_ROW_EPSILON,
@@ -44,42 +48,50 @@ MOST_CHANNELS = 96
 _SAME_COST = 1e-9
 
 
-class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel", tag="optimal"):
-    """The channel of least variance, by what the rows cost on their own.
+class DesignedRows(msgspec.Struct, frozen=True, kw_only=True):
+    """What a channel of least variance is designed for.
 
     Attributes:
-        epsilon: ε of the rows.
+        epsilon: ε of the rows, or of the whole release.
         delta: δ of the rows, which is also that of the release.
         prior: The distribution that a channel is designed for, or that noisy counts are shrunk
             towards; None for uniform. Known from outside the experiment, so it costs nothing.
     """
 
     is_designed: ClassVar[bool] = True
-    cells_in_words: ClassVar[str] = "the number of the channel its rows went through (`channel`)"
-    released_in_words: ClassVar[str] = (
-        "`response` is the number of an output of the channel, and not an outcome."
-    )
 
     epsilon: float
     delta: float = 0.0
     prior: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_common(self)
+        msgspec.structs.force_setattr(self, "epsilon", acc.checked_epsilon(self.epsilon))
+        msgspec.structs.force_setattr(self, "delta", acc.checked_delta(self.delta))
+        if self.prior is not None:
+            msgspec.structs.force_setattr(self, "prior", _checked_prior(self.prior))
+
+    def options(self) -> dict[str, Any]:
+        """What an owner gives to get these rows, beside their strength or the budget."""
+        return {} if self.prior is None else {"prior": list(self.prior)}
+
+
+class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", tag="optimal"):
+    """The channel of least variance, by what the rows cost on their own."""
+
+    cells_in_words: ClassVar[str] = "the number of the channel its rows went through (`channel`)"
+    released_in_words: ClassVar[str] = (
+        "`response` is the number of an output of the channel, and not an outcome."
+    )
 
     def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as a budget
         """The same."""
         return self
 
-    def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside their strength."""
-        return {} if self.prior is None else {"prior": list(self.prior)}
-
     def parameters(self) -> dict[str, float]:
         """Its numbers, by the names that people are shown."""
         return {"epsilon of rows": self.epsilon}
 
-    def response(self, space: CategorySpace) -> OptimalResponse:  # noqa: ARG002 - as other rows
+    def bound(self, space: CategorySpace) -> OptimalBound:  # noqa: ARG002 - as other rows
         """What bounds the channel, in integers.
 
         Raises:
@@ -90,7 +102,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
                 f"epsilon of the rows must lie between {SMALLEST_ROW_EPSILON:g} and "
                 f"{LARGEST_ROW_EPSILON:g}, got {self.epsilon:.6g}"
             )
-        return OptimalResponse(
+        return OptimalBound(
             epsilon=self.epsilon,
             delta=self.delta,
             max_ratio=acc.largest_ratio(self.epsilon, RATIO_DENOMINATOR),
@@ -123,13 +135,13 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
     def _public_design(self, space: CategorySpace) -> tuple[OptimalChannel, float]:
         prior = with_every_outcome(self.public_prior(space))
         weights = tuple(self.metric_weights(space).tolist())
-        return _remembered_design(tuple(prior), space, weights, self.response(space))
+        return _remembered_design(tuple(prior), space, weights, self.bound(space))
 
     def plain_channel(self, space: CategorySpace) -> OptimalChannel:
         """A channel in closed form that costs as much, and is public whatever was counted."""
         values = space.metric_values()
         prior = with_every_outcome(self.public_prior(space))
-        table, outputs = plain_design(prior, values, self.response(space).max_ratio)
+        table, outputs = plain_design(prior, values, self.bound(space).max_ratio)
         return OptimalChannel(
             tables=table[np.newaxis],
             outputs=outputs[np.newaxis],
@@ -151,7 +163,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
             return one.with_groups(everywhere)
         priors = learn_priors(histogram, self.public_prior(space))
         chosen_for = representative_priors(priors.reshape(-1, space.n_categories), MOST_CHANNELS)
-        channel, _ = _design(chosen_for, space, self.metric_weights(space), self.response(space))
+        channel, _ = _design(chosen_for, space, self.metric_weights(space), self.bound(space))
         best = (priors @ self._costs(channel, space)).argmin(axis=-1)  # [..., group]
         return channel.with_groups(best[..., histogram.groups]).used()
 
@@ -223,7 +235,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
             Check.of(
                 "channels are within what the rows cost",
                 "channels.parquet has a channel that costs more than the manifest says",
-                holds=channel.is_within(self.response(space)),
+                holds=self.bound(space).allows(channel),
             ),
             Check.of(
                 "channels are unbiased",
@@ -233,27 +245,8 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
         ]
 
 
-class OptimalBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"):
-    """The channel of least variance, by the budget of the whole release.
-
-    Attributes:
-        epsilon: The ε of statistics and rows together.
-        delta: The δ of the release.
-        prior: As in `OptimalRows`.
-    """
-
-    is_designed: ClassVar[bool] = True
-
-    epsilon: float
-    delta: float = 0.0
-    prior: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        _check_common(self)
-
-    def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside the budget."""
-        return {} if self.prior is None else {"prior": list(self.prior)}
+class OptimalBudget(DesignedRows, frozen=True, kw_only=True, tag_field="channel"):
+    """The channel of least variance, by the budget of statistics and rows together."""
 
     def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as other rows
         """What the statistics leave for the rows.
@@ -271,48 +264,6 @@ class OptimalBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="channe
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimalResponse:
-    """What bounds an optimal channel, in the integers that the machine uses.
-
-    Attributes:
-        epsilon: ε of the rows.
-        delta: δ of the rows.
-        max_ratio: No output is likelier than this many times under another outcome; at most e^ε.
-        reveal_weight: Up to this much of TABLE_TOTAL each outcome may spend without that bound; at
-            most δ.
-    """
-
-    epsilon: float
-    delta: float
-    max_ratio: Fraction
-    reveal_weight: int
-
-    @property
-    def revealed(self) -> float:
-        """The probability that a row shows its outcome outright."""
-        return self.delta
-
-    def allows(self, channel: OptimalChannel) -> bool:
-        """Whether a channel, in its integers, costs no more."""
-        return channel.is_within(self)
-
-    def loss(self) -> tuple[LossAtom, ...]:
-        """The privacy loss of a row that is not revealed, largest first."""
-        return acc.any_loss(self.epsilon)
-
-    def total_epsilon(self, spent: tuple[LossAtom, ...], delta: float) -> float:  # noqa: ARG002 - as other rows
-        """The ε of statistics and rows together; δ is in the channel already."""
-        return acc.total_epsilon(spent, self.epsilon)
-
-
-def _check_common(rows: OptimalRows | OptimalBudget) -> None:
-    msgspec.structs.force_setattr(rows, "epsilon", acc.checked_epsilon(rows.epsilon))
-    msgspec.structs.force_setattr(rows, "delta", acc.checked_delta(rows.delta))
-    if rows.prior is not None:
-        msgspec.structs.force_setattr(rows, "prior", _checked_prior(rows.prior))
-
-
 def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
     numbers = tuple(float(number) for number in prior)
     if not all(math.isfinite(number) and number >= 0 for number in numbers) or not any(numbers):
@@ -324,11 +275,11 @@ def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
 
 
 def _design(
-    priors: FloatArray, space: CategorySpace, weights: FloatArray, response: OptimalResponse
+    priors: FloatArray, space: CategorySpace, weights: FloatArray, bound: OptimalBound
 ) -> tuple[OptimalChannel, float]:
     """A channel for each prior, one cell each, and the largest of their gaps."""
     values = space.metric_values()
-    tables, outputs, gap = design_optimal(priors, values, weights, response)
+    tables, outputs, gap = design_optimal(priors, values, weights, bound)
     groups = np.arange(len(priors))[np.newaxis]
     return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values), gap
 
@@ -338,7 +289,7 @@ def _remembered_design(
     prior: tuple[float, ...],
     space: CategorySpace,
     weights: tuple[float, ...],
-    response: OptimalResponse,
+    bound: OptimalBound,
 ) -> tuple[OptimalChannel, float]:
     """A channel is a pure function of these, and takes a moment to design."""
-    return _design(np.array([prior]), space, np.array(weights), response)
+    return _design(np.array([prior]), space, np.array(weights), bound)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -57,8 +57,8 @@ def shrink_frequencies(
     n_units = sizes[:, np.newaxis].astype(np.float64)
     away = noisy_counts / n_units - centre
     root = np.sqrt(centre * (1 - centre))
-    differ = _differences(n_units * away, n_units * root, noise_variance)
-    moved, kept = _best_linear(away, root, noise_variance / n_units**2, differ)
+    between, alike = _differences(n_units * away, n_units * root, noise_variance)
+    moved, kept = _best_linear(away, root, noise_variance / n_units**2, between, alike)
     nearest = nearest_distribution(centre + moved)
     left = np.maximum(nearest - _NOISE_PART * kept * math.sqrt(noise_variance) / n_units, 0.0)
     # Where noise is larger than all there is, the likeliest outcomes say nothing either.
@@ -66,20 +66,12 @@ def shrink_frequencies(
     return np.where(shown > 0, left / np.maximum(shown, _TINY), nearest)
 
 
-class _Differences(NamedTuple):
-    """How frequencies differ between groups; axes `[..., 1, 1]`.
+def _differences(
+    away: FloatArray, root: FloatArray, noise_variance: float
+) -> tuple[FloatArray, FloatArray]:
+    """How frequencies differ between groups: ρ and a, axes `[..., 1, 1]`.
 
-    Attributes:
-        between: ρ.
-        alike: a, the correlation of neighbouring outcomes.
-    """
-
-    between: FloatArray
-    alike: FloatArray
-
-
-def _differences(away: FloatArray, root: FloatArray, noise_variance: float) -> _Differences:
-    """ρ and a by moments, ρ from squares without their noise and ρ·a from neighbours' products.
+    Both are by moments, ρ from squares without their noise and ρ·a from neighbours' products.
 
     The noise of two outcomes is independent, so that it adds nothing to products on average.
 
@@ -96,11 +88,11 @@ def _differences(away: FloatArray, root: FloatArray, noise_variance: float) -> _
     alike = np.divide(
         products / possible, between, out=np.zeros_like(between), where=between > 0
     ).clip(0.0, _MOST_ALIKE)
-    return _Differences(between, alike)
+    return between, alike
 
 
 def _best_linear(
-    away: FloatArray, root: FloatArray, noise: FloatArray, differ: _Differences
+    away: FloatArray, root: FloatArray, noise: FloatArray, between: FloatArray, alike: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """S(S + V)⁻¹ times `away`, and the diagonal of S(S + V)⁻¹, with V the variance of the noise.
 
@@ -111,13 +103,14 @@ def _best_linear(
         away: Noisy frequencies less m; axes `[..., group, outcome]`.
         root: D½; the same axes.
         noise: V; axes `[group, 1]`.
-        differ: ρ and a.
+        between: ρ; axes `[..., 1, 1]`.
+        alike: a, the correlation of neighbouring outcomes; the same axes.
     """
     shape = np.broadcast_shapes(away.shape, root.shape)
     inside = np.r_[0.0, np.ones(shape[-1] - 2), 0.0]
-    gain = np.broadcast_to((1 - differ.alike**2) * differ.between * root**2, shape)
-    diagonal = noise * (1 + differ.alike**2 * inside) + gain + _TINY
-    beside = np.broadcast_to(-noise * differ.alike, (*shape[:-1], 1))[..., 0]
+    gain = np.broadcast_to((1 - alike**2) * between * root**2, shape)
+    diagonal = noise * (1 + alike**2 * inside) + gain + _TINY
+    beside = np.broadcast_to(-noise * alike, (*shape[:-1], 1))[..., 0]
     solved, inverse = solve_tridiagonal(diagonal, beside, gain * away / root)
     return root * solved, inverse * gain
 

@@ -129,7 +129,7 @@ class ResamplingChannel:
 
     def sampler(self) -> RedrawSampler:
         """The channel as look-up tables."""
-        return RedrawSampler.of(self.keep_weight, self.weights)
+        return RedrawSampler(self.keep_weight, self.weights)
 
     def simulate(self, counts: IntArray, rng: np.random.Generator) -> IntArray:
         """How often each outcome is released, in distribution as if every row were randomized.
@@ -198,11 +198,9 @@ class ResampledRows(
 
     def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> ResampledRows:  # noqa: ARG002 - as a budget
         """The same in the integers that the machine uses."""
-        response = self.response(space)
-        floor = None if self.prior_floor is None else float(response.prior_floor)
-        return ResampledRows(
-            resample_prob=response.resample_prob, delta=self.delta, prior_floor=floor
-        )
+        bound = self.bound(space)
+        floor = None if self.prior_floor is None else float(bound.prior_floor)
+        return ResampledRows(resample_prob=bound.resample_prob, delta=self.delta, prior_floor=floor)
 
     def options(self) -> dict[str, Any]:
         """What an owner gives to get these rows, beside their strength."""
@@ -210,10 +208,9 @@ class ResampledRows(
 
     def parameters(self) -> dict[str, float]:
         """Its numbers, by the names that people are shown."""
-        floor = {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
-        return {**floor, "resample_prob": self.resample_prob}
+        return {**self.options(), "resample_prob": self.resample_prob}
 
-    def response(self, space: CategorySpace) -> ResamplingResponse:
+    def bound(self, space: CategorySpace) -> ResamplingBound:
         """The integers over `space`.
 
         Raises:
@@ -221,7 +218,7 @@ class ResampledRows(
         """
         keep_weight = int((1 - Fraction(self.resample_prob)) * KEEP_TOTAL)
         floor_weight = _floor_weight(self.prior_floor, space.n_categories)
-        return _response(keep_weight, floor_weight, self.delta)
+        return _checked_bound(keep_weight, floor_weight, self.delta)
 
     def at_epsilon(self, epsilon: float, space: CategorySpace) -> ResampledRows:
         """The same for rows that cost another ε on their own, at δ = 0."""
@@ -236,7 +233,7 @@ class ResampledRows(
     def public_channel(self, space: CategorySpace) -> ResamplingChannel:
         """The channel of one cell as far as it is public."""
         return ResamplingChannel(
-            keep_weight=self.response(space).keep_weight,
+            keep_weight=self.bound(space).keep_weight,
             weights=to_weights(self.public_prior(space)[np.newaxis], 0),
             groups=np.zeros((1, 1), dtype=np.int64),
             space=space,
@@ -250,16 +247,16 @@ class ResampledRows(
         self, layout: Layout, space: CategorySpace, histogram: Histogram | None
     ) -> ResamplingChannel:
         """The channel of every cell, with priors from noisy counts if there are any."""
-        response = self.response(space)
+        bound = self.bound(space)
         prior = self.public_prior(space)[np.newaxis]
         groups = np.zeros(layout.sizes.shape, dtype=np.int64)
         if histogram is not None:
-            floor = float(response.prior_floor)
+            floor = float(bound.prior_floor)
             prior = estimate_prior(histogram.noisy_counts, histogram.group_sizes, floor)
             groups = histogram.groups
         return ResamplingChannel(
-            keep_weight=response.keep_weight,
-            weights=to_weights(prior, response.floor_weight),
+            keep_weight=bound.keep_weight,
+            weights=to_weights(prior, bound.floor_weight),
             groups=groups,
             space=space,
         )
@@ -290,7 +287,7 @@ class ResampledRows(
     def restore(self, arrays: Arrays, space: CategorySpace) -> ResamplingChannel:
         """The channel that `ResamplingChannel.arrays` was taken from."""
         return ResamplingChannel(
-            keep_weight=self.response(space).keep_weight,
+            keep_weight=self.bound(space).keep_weight,
             weights=arrays["weights"],
             groups=arrays["groups"],
             space=space,
@@ -376,16 +373,16 @@ class ResamplingBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="cha
         )
         # At least one row in 2^52 is redrawn, so that every output stays possible.
         keep_weight = min(int(keep * KEEP_TOTAL), KEEP_TOTAL - 1)
-        response = _response(keep_weight, floor_weight, self.delta)
+        bound = _checked_bound(keep_weight, floor_weight, self.delta)
         return ResampledRows(
-            resample_prob=response.resample_prob,
+            resample_prob=bound.resample_prob,
             delta=self.delta,
             prior_floor=None if self.prior_floor is None else float(floor),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResamplingResponse:
+class ResamplingBound:
     """How each row is redrawn, in the integers that the machine uses and the guarantee counts.
 
     Attributes:
@@ -455,13 +452,13 @@ def _check_common(rows: ResampledRows | ResamplingBudget) -> None:
         )
 
 
-def _response(keep_weight: int, floor_weight: int, delta: float) -> ResamplingResponse:
+def _checked_bound(keep_weight: int, floor_weight: int, delta: float) -> ResamplingBound:
     if keep_weight == 0:
         raise ParameterError(
             "rows would be kept with probability below 2^-52, so they would be noise alone; "
             "lower resample_prob, or raise epsilon or prior_floor"
         )
-    return ResamplingResponse(keep_weight=keep_weight, floor_weight=floor_weight, delta=delta)
+    return ResamplingBound(keep_weight=keep_weight, floor_weight=floor_weight, delta=delta)
 
 
 def _floor_weight(prior_floor: float | None, n_outcomes: int) -> int:

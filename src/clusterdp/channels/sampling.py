@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,41 +15,59 @@ if TYPE_CHECKING:
 
 
 _TABLE_BITS = TABLE_TOTAL.bit_length() - 1
-_TABLE_SHIFT = np.uint64(64 - _TABLE_BITS)
 _PRIOR_BITS = PRIOR_TOTAL.bit_length() - 1
-_ALIAS_BITS = 16
-_KEEP_SHIFT = np.uint64(64 - (KEEP_TOTAL.bit_length() - 1))
+_TABLE_SHIFT = np.uint64(64 - _TABLE_BITS)
 _PRIOR_SHIFT = np.uint64(64 - _PRIOR_BITS)
+_KEEP_SHIFT = np.uint64(64 - (KEEP_TOTAL.bit_length() - 1))
+_ALIAS_BITS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RedrawSampler:
-    """A resampling channel as alias tables: any outcome of any group is drawn with one look-up.
+class AliasTable:
+    """Distributions in integers as alias tables: an outcome of any of them is drawn by one look-up.
 
-    A prior of total 2^32 is cut into 2^b columns of equal height. A column belongs to one outcome
-    below its threshold and to another, its alias, above. Heights are integers, so the tables hold
-    the channel's probabilities exactly.
+    Weights of total 2^t are cut into 2^b columns of equal height, 2^b at least the number of
+    outcomes. A column belongs to one outcome below its threshold and to another, its alias, above.
+    Heights are integers, so the tables hold the probabilities exactly.
+
+    Args:
+        weights: The distributions; axes `[row, outcome]`.
+        total_bits: t.
+        fewest_bits: The least b.
 
     Attributes:
-        keep_weight: A row is kept when its 52 bits fall below this.
-        column_bits: b, with 2^b at least the number of outcomes.
-        columns: Each column's threshold, shifted by 16 bits, and its alias; axes
-            `[group * column]`. One number, so that a draw reads memory once.
+        columns: Each column's threshold, shifted by 16 bits, and its alias; axes `[row * column]`.
+            One number, so that a draw reads memory once.
     """
 
-    keep_weight: int
-    column_bits: int
-    columns: IntArray
+    def __init__(self, weights: IntArray, total_bits: int, fewest_bits: int) -> None:
+        self.column_bits = max(fewest_bits, (weights.shape[-1] - 1).bit_length())
+        self.below_bits = total_bits - self.column_bits
+        thresholds, aliases = _alias_tables(weights, self.column_bits, 2**total_bits)
+        self.columns: IntArray = ((thresholds << _ALIAS_BITS) | aliases).ravel()
 
-    @classmethod
-    def of(cls, keep_weight: int, weights: IntArray) -> RedrawSampler:
-        """The tables of a channel, from its priors in integers; axes `[group, outcome]`."""
-        column_bits = max(1, (weights.shape[-1] - 1).bit_length())
-        return cls(
-            keep_weight=keep_weight,
-            column_bits=column_bits,
-            columns=_alias_columns(weights, column_bits, _PRIOR_BITS),
-        )
+    def look_up(self, rows: IntArray, point: IntArray) -> CodeArray:
+        """What each point of a row's table belongs to. Overwrites `point`."""
+        column = point >> self.below_bits
+        point &= 2**self.below_bits - 1  # now the height within the column
+        place = rows << self.column_bits
+        place |= column
+        found: IntArray = self.columns[place]
+        own = point < (found >> _ALIAS_BITS)
+        found &= 2**_ALIAS_BITS - 1  # now the alias
+        np.copyto(found, column, where=own)
+        return found
+
+
+class RedrawSampler:
+    """A resampling channel: a row is kept when its 52 bits fall below a weight, else redrawn.
+
+    Args:
+        keep_weight: That weight.
+        weights: The priors in integers; axes `[group, outcome]`.
+    """
+
+    def __init__(self, keep_weight: int, weights: IntArray) -> None:
+        self.keep_weight, self.priors = keep_weight, AliasTable(weights, _PRIOR_BITS, 1)
 
     def draw(self, words: WordArray, groups: IntArray, outcomes: CodeArray) -> CodeArray:
         """Released outcome codes.
@@ -60,67 +77,28 @@ class RedrawSampler:
             groups: The group of each row's cell; axes `[row]`.
             outcomes: True outcome codes; axes `[row]`.
         """
-        point = (words[:, 1] >> _PRIOR_SHIFT).view(np.int64)
-        found = _look_up(self.columns, groups, point, self.column_bits, _PRIOR_BITS)
+        found = self.priors.look_up(groups, (words[:, 1] >> _PRIOR_SHIFT).view(np.int64))
         kept = (words[:, 0] >> _KEEP_SHIFT) < np.uint64(self.keep_weight)
         np.copyto(found, outcomes, where=kept)
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TableSampler:
-    """An optimal channel as alias tables, one for every true outcome of every channel.
+    """An optimal channel: a distribution for every true outcome of every channel.
 
-    Attributes:
-        n_outcomes: K.
-        column_bits: b, with 2^b at least the number of outputs.
-        columns: As in `RedrawSampler`; axes `[group * true * column]`.
+    Args:
+        tables: The channels in integers; axes `[channel, true, released]`.
     """
 
-    n_outcomes: int
-    column_bits: int
-    columns: IntArray
-
-    @classmethod
-    def of(cls, tables: IntArray) -> TableSampler:
-        """The tables of channels in integers; axes `[channel, true, released]`."""
-        _, n_outcomes, n_outputs = tables.shape
+    def __init__(self, tables: IntArray) -> None:
+        _, self.n_outcomes, n_outputs = tables.shape
         # At least 2 bits, so that a threshold and an alias fit into 63.
-        column_bits = max(2, (n_outputs - 1).bit_length())
-        weights = tables.reshape(-1, n_outputs)
-        return cls(
-            n_outcomes=n_outcomes,
-            column_bits=column_bits,
-            columns=_alias_columns(weights, column_bits, _TABLE_BITS),
-        )
+        self.outputs = AliasTable(tables.reshape(-1, n_outputs), _TABLE_BITS, 2)
 
     def draw(self, words: WordArray, groups: IntArray, outcomes: CodeArray) -> CodeArray:
         """Output codes; arguments as in `RedrawSampler.draw`."""
-        point = (words[:, 0] >> _TABLE_SHIFT).view(np.int64)
         rows = groups * self.n_outcomes + outcomes
-        return _look_up(self.columns, rows, point, self.column_bits, _TABLE_BITS)
-
-
-def _look_up(
-    columns: IntArray, rows: IntArray, point: IntArray, column_bits: int, total_bits: int
-) -> CodeArray:
-    """What each point of a row's alias table belongs to. Overwrites `point`."""
-    below_bits = total_bits - column_bits
-    column = point >> below_bits
-    point &= 2**below_bits - 1  # now the height within the column
-    place = rows << column_bits
-    place |= column
-    found: IntArray = columns[place]
-    own = point < (found >> _ALIAS_BITS)
-    found &= 2**_ALIAS_BITS - 1  # now the alias
-    np.copyto(found, column, where=own)
-    return found
-
-
-def _alias_columns(weights: IntArray, column_bits: int, total_bits: int) -> IntArray:
-    """Thresholds and aliases in one number each; axes `[row * column]`."""
-    thresholds, aliases = _alias_tables(weights, column_bits, 2**total_bits)
-    return np.asarray((thresholds << _ALIAS_BITS) | aliases).ravel()
+        return self.outputs.look_up(rows, (words[:, 0] >> _TABLE_SHIFT).view(np.int64))
 
 
 def _alias_tables(weights: IntArray, column_bits: int, total: int) -> tuple[IntArray, IntArray]:

@@ -25,7 +25,7 @@ from clusterdp.cli.console import (
 )
 from clusterdp.document.text import aligned
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, estimate_homogeneity
-from clusterdp.outcomes.declaration import space_in_words
+from clusterdp.outcomes.declaration import parse_space
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
 from clusterdp.published.manifest import arms_in_words, what_is_public
 from clusterdp.published.notes import release_notes
@@ -129,7 +129,8 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         *(
             (
                 "outcome",
-                f"{one.name}: {space_in_words(one.space)}{', or missing' * one.may_be_missing}",
+                f"{one.name}: {parse_space(one.space).in_words}"
+                + ", or missing" * one.may_be_missing,
             )
             for each in declared
             for one in each.outcomes

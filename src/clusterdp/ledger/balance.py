@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.privacy.accounting import Guarantee, ReleaseLoss, any_loss, rounded_up
-from clusterdp.privacy.composition import Composed, basic_composition
+from clusterdp.privacy.composition import ComposedLoss, basic_composition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +52,8 @@ class Balance:
         return basic_composition([one.guarantee for one in self.spent])
 
     @cached_property
-    def _together(self) -> Composed:
-        return Composed.of([loss for one in self.spent for loss in one.losses])
+    def _together(self) -> ComposedLoss:
+        return ComposedLoss.of([loss for one in self.spent for loss in one.losses])
 
     def tight_epsilon(self) -> float | None:
         """ε of the releases that count at the cap's δ, by tight composition.

@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.statistics.base import CellTotals, Histogram
-    from clusterdp.statistics.catalogue import Drawn
+    from clusterdp.statistics.base import CellTotals, DrawnStatistic, Histogram
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.statistics.noise import NoiseSource
 
 
 if TYPE_CHECKING:
-    Statistics = tuple[Drawn, ...]
+    Statistics = tuple[DrawnStatistic, ...]
 
 
 class CellRelease(NamedTuple):
@@ -126,10 +125,10 @@ def draw_together(
             raise ValueError("sums of everyone are alike for all questions")
         for statistic in mechanism.statistics:
             statistic.check(layout, space)
-    shared: dict[str, Sequence[Drawn]] = {}
+    shared: dict[str, Sequence[DrawnStatistic]] = {}
     found = []
     for place, mechanism in enumerate(mechanisms):
-        drawn: list[Drawn] = []
+        drawn: list[DrawnStatistic] = []
         for one in mechanism.statistics:
             if isinstance(one, NoisyMetricSums):
                 if one.label not in shared:
@@ -159,8 +158,8 @@ def checked_channel(channel: Channel, space: CategorySpace, mechanism: Mechanism
     Raises:
         ClusterDPError: If they cost more: nothing may be randomized then. No design leads to that.
     """
-    response: Any = mechanism.settled_rows(space).response(space)  # of the channel's own kind
-    if not response.allows(channel):
+    bound: Any = mechanism.settled_rows(space).bound(space)  # of the channel's own kind
+    if not bound.allows(channel):
         raise ClusterDPError(
             "the channel of the rows would cost more than was stated, so no row was randomized; "
             "this is an error of the program, or the ledger was edited"
@@ -178,7 +177,7 @@ def public_channel(layout: Layout, space: CategorySpace, mechanism: Mechanism) -
     return complete((), layout, space, mechanism).channel
 
 
-def histogram_of(statistics: Sequence[Drawn]) -> Histogram | None:
+def histogram_of(statistics: Sequence[DrawnStatistic]) -> Histogram | None:
     """The noisy counts among some statistics, if there are any."""
     histograms = (one.histogram() for one in statistics)
     return next((one for one in histograms if one is not None), None)
@@ -236,8 +235,8 @@ def _settle(before: Settled, layout: Layout, look: DrawnLook | None) -> Settled:
     # Those who were looked at are as many as are asked, up to chance.
     n_units = max(1, round(before.mechanism.asked_share * layout.n_units))
     try:
-        found = settle_outcomes(look.bins, look.noisy_counts, look.variance, n_units)
-        after = Settled(found.categories, before.mechanism.with_prior(found.prior))
+        space, prior = settle_outcomes(look.bins, look.noisy_counts, look.variance, n_units)
+        after = Settled(space, before.mechanism.with_prior(prior))
         check_exact(layout, *after)
     except ParameterError:
         return before

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import numpy as np
 
+from clusterdp.channels import RowBudget, RowRule
 from clusterdp.channels.base import ASKED_TOTAL
-from clusterdp.channels.catalogue import RowBudget, RowRule
-from clusterdp.channels.optimal import OptimalBudget, OptimalRows
+from clusterdp.channels.optimal import DesignedRows
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.space import CategorySpace
 from clusterdp.privacy import accounting as acc
+from clusterdp.statistics import Statistic
 from clusterdp.statistics.base import NoisyStatistic
-from clusterdp.statistics.catalogue import Statistic
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.sums import NoisyTotals
 
@@ -129,7 +129,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     def statistics_loss(self) -> tuple[acc.LossAtom, ...]:
         """The privacy loss of all that is published beside the rows, largest first."""
-        return acc.together(*(one.loss() for one in self.noisy))
+        return acc.joint_loss(*(one.loss() for one in self.noisy))
 
     def settled_rows(self, space: CategorySpace) -> RowRule:
         """How rows are randomized, in the numbers that the machine uses.
@@ -150,11 +150,11 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def prior(self) -> tuple[float, ...] | None:
         """The public prior that its channel is designed for; None for uniform, or without one."""
-        return self.rows.prior if isinstance(self.rows, OptimalRows | OptimalBudget) else None
+        return self.rows.prior if isinstance(self.rows, DesignedRows) else None
 
     def with_prior(self, prior: tuple[float, ...] | None) -> Mechanism:
         """The same with an optimal channel designed for another prior."""
-        if not isinstance(self.rows, OptimalRows | OptimalBudget):
+        if not isinstance(self.rows, DesignedRows):
             raise ParameterError(f"{self.name} has no channel to be designed for a prior")
         return msgspec.structs.replace(self, rows=msgspec.structs.replace(self.rows, prior=prior))
 
@@ -167,16 +167,16 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     def row_epsilon(self, space: CategorySpace) -> float:
         """What the rows cost on their own, at δ = 0."""
-        return self.settled_rows(space).response(space).total_epsilon(acc.no_summary_loss(), 0.0)
+        return self.settled_rows(space).bound(space).total_epsilon(acc.no_summary_loss(), 0.0)
 
     def guarantee(self, space: CategorySpace) -> acc.Guarantee:
         """What one release over `space` costs, whatever the data and the size of its cells."""
         spent = self.statistics_loss()
         if self.rows is None:
             return acc.Guarantee(epsilon=acc.total_epsilon(spent))
-        response = self.settled_rows(space).response(space)
-        epsilon = response.total_epsilon(spent, response.delta)
-        return acc.Guarantee(epsilon=epsilon, delta=response.delta)
+        bound = self.settled_rows(space).bound(space)
+        epsilon = bound.total_epsilon(spent, bound.delta)
+        return acc.Guarantee(epsilon=epsilon, delta=bound.delta)
 
     def loss(self, space: CategorySpace) -> acc.ReleaseLoss:
         """What one release over `space` loses at worst, for adding up with other releases.
@@ -186,7 +186,5 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         spent = self.statistics_loss()
         if self.rows is None:
             return acc.ReleaseLoss(atoms=spent)
-        response = self.settled_rows(space).response(space)
-        return acc.ReleaseLoss(
-            atoms=acc.together(spent, response.loss()), revealed=response.revealed
-        )
+        bound = self.settled_rows(space).bound(space)
+        return acc.ReleaseLoss(atoms=acc.joint_loss(spent, bound.loss()), revealed=bound.revealed)

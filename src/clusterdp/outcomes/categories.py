@@ -15,23 +15,23 @@ import numpy as np
 
 from clusterdp._text import exact, shortest_decimal
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.declaration import (
-    DeclaredOutcomes,
-    DeclaredRecord,
-)
+from clusterdp.outcomes.declaration import DeclaredOutcomes, DeclaredRecord
+from clusterdp.outcomes.encoding import OutcomeEncoder, OutcomeLevels
+from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.metric import Comparison, Observed
-from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.space import MetricLattice, OfObserved
+from clusterdp.outcomes.metric import Observed, Threshold
+from clusterdp.outcomes.metric_values import MetricIntegers, metric_weights
+from clusterdp.outcomes.space import MetricLattice, ObservedRatio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from fractions import Fraction
 
     import numpy.typing as npt
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.outcomes.metric import Metric
+    from clusterdp.outcomes.number import Number
 
 
 # One channel serves so many categories.
@@ -66,6 +66,7 @@ class Categories:
         declared: The declared outcomes.
         grids: The grid of each number, in the order of the outcomes.
         most: How many categories there may be.
+        outcomes: The outcomes with their grids, in the order in which they are declared.
         questions: The categories of all questions of a release in their order, these among them;
             none where there are no others. See `together`.
         place: The place of these among them.
@@ -78,14 +79,16 @@ class Categories:
     most: int = field(default=MOST_CATEGORIES, compare=False, repr=False)
     questions: tuple[Categories, ...] = field(default=(), repr=False)
     place: int = 0
+    outcomes: tuple[OutcomeLevels, ...] = field(init=False, compare=False, repr=False)
     levels: IntArray = field(init=False, compare=False, repr=False)
     table: npt.NDArray[np.int16] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_grids(self.declared, self.grids)
+        object.__setattr__(self, "outcomes", _with_levels(self.declared, self.grids))
         if math.prod(self.shape) > _MOST_COMBINATIONS:
             raise TooManyCategoriesError(math.prod(self.shape), self.most)
-        exists = _existing(self.declared, self.level_values)
+        exists = self._existing()
         positions = np.flatnonzero(exists)
         if len(positions) > self.most:
             raise TooManyCategoriesError(len(positions), self.most)
@@ -107,48 +110,47 @@ class Categories:
         return self.questions or (self,)
 
     @property
-    def level_values(self) -> tuple[tuple[Fraction | None, ...], ...]:
-        """The values of each outcome's levels, exactly; None where it is missing."""
-        grids = iter(self.grids)
-        return tuple(
-            (
-                *(
-                    next(grids).values
-                    if isinstance(outcome.space, Number)
-                    else map(exact, outcome.space.values)
-                ),
-                *((None,) if outcome.may_be_missing else ()),
-            )
-            for outcome in self.declared.outcomes
-        )
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """The number of levels of each outcome."""
-        grids = iter(self.grids)
-        return tuple(
-            outcome.may_be_missing
-            + (
-                len(next(grids).points)
-                if isinstance(outcome.space, Number)
-                else outcome.space.n_categories
-            )
-            for outcome in self.declared.outcomes
-        )
+        return tuple(len(one.values) for one in self.outcomes)
 
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """How far one level of each outcome moves the position of a combination."""
-        return tuple(math.prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
+    def outcome(self, name: str) -> OutcomeLevels:
+        """An outcome with its levels, by its name."""
+        return self.outcomes[self.declared.names.index(name)]
+
+    def encoder(self, clip: Collection[str] = ()) -> OutcomeEncoder:
+        """What encodes rows; `clip` names finite outcomes that are clipped, too."""
+        return OutcomeEncoder(self.outcomes, self.table, clip)
 
     def outcome_values(self) -> FloatArray:
         """The value of each outcome in each category, or NaN; axes `[outcome, category]`."""
-        return np.stack(
-            [
-                np.array([np.nan if value is None else float(value) for value in values])[levels]
-                for values, levels in zip(self.level_values, self.levels, strict=True)
-            ]
-        )
+        every = zip(self.outcomes, self.levels, strict=True)
+        return np.stack([one.numbers()[levels] for one, levels in every])
+
+    def _existing(self) -> BoolArray:
+        """Whether each combination can keep every implication; axes `[position]`.
+
+        An implication is about observed values. It is broken where it would be whatever the missing
+        ones are: a comparison with a missing outcome fails on the left side and holds on the right.
+        """
+
+        def holds(condition: Metric, *, if_missing: bool) -> BoolArray:
+            found = []
+            for factor in condition.factors:
+                one = self.outcome(factor.outcome)
+                values = factor.of_levels(one.values) != 0
+                if isinstance(factor, Threshold):
+                    unknown = np.array([level is None for level in one.values])
+                    values = np.where(unknown, if_missing, values)
+                axes = [-1 if axis == one.axis else 1 for axis in range(len(self.outcomes))]
+                found.append(values.reshape(axes))
+            return reduce(np.logical_and, found)
+
+        exists = np.ones(self.shape, dtype=np.bool_)
+        for implication in self.declared.implications:
+            condition, consequence = implication.sides
+            exists &= ~holds(condition, if_missing=False) | holds(consequence, if_missing=True)
+        return exists.ravel()
 
     def metric_values(self) -> FloatArray:
         """The value of each metric in each category; axes `[metric, category]`."""
@@ -156,12 +158,13 @@ class Categories:
 
     def values_of(self, metric: Metric) -> FloatArray:
         """The value of any metric in each category; axes `[category]`."""
-        places = [self.declared.names.index(factor.outcome) for factor in metric.factors]
-        taken = [
-            factor.of_levels(self.level_values[place])[self.levels[place]]
-            for factor, place in zip(metric.factors, places, strict=True)
-        ]
+        pairs = [(factor, self.outcome(factor.outcome)) for factor in metric.factors]
+        taken = [factor.of_levels(one.values)[self.levels[one.axis]] for factor, one in pairs]
         return np.asarray(np.prod(taken, axis=0))
+
+    def integers_of(self, metric: Metric) -> MetricIntegers:
+        """Any metric of rows in exact integers."""
+        return MetricIntegers(metric, self.outcomes, self.levels)
 
     def metric_lattice(self) -> MetricLattice:
         """The metrics of categories as integers times a unit."""
@@ -169,11 +172,10 @@ class Categories:
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:
         """How much the variance of each metric counts; see `metric_weights`."""
-        from clusterdp.outcomes.metric_values import metric_weights
+        multipliers = self.declared.multipliers
+        return metric_weights(self.metric_values(), multipliers, self.of_observed(), prior)
 
-        return metric_weights(self, prior)
-
-    def of_observed(self) -> dict[int, OfObserved]:
+    def of_observed(self) -> dict[int, ObservedRatio]:
         """The metrics that are of those with an outcome observed, by their places."""
         declared, found = self.declared, {}
         for place in range(len(declared.metrics)):
@@ -181,21 +183,13 @@ class Categories:
             if observed is not None:
                 is_outcome = place < len(declared.outcomes)
                 origin = declared.outcomes[place].middle if is_outcome else 0.0
-                found[place] = OfObserved(observed, origin)
+                found[place] = ObservedRatio(observed, origin)
         return found
-
-    def units(self) -> tuple[Fraction, ...]:
-        """The unit of each outcome's lattice; its values are multiples of it."""
-        return tuple(
-            outcome.space.unit if isinstance(outcome.space, Number) else outcome.space.lattice()[0]
-            for outcome in self.declared.outcomes
-        )
 
     def labels(self) -> list[str]:
         """Every category in words: `visit=1, rounds=12.5`."""
         parts = [
-            [f"{name}={_shown_level(value)}" for value in values]
-            for name, values in zip(self.declared.names, self.level_values, strict=True)
+            [f"{one.name}={_shown_level(value)}" for value in one.values] for one in self.outcomes
         ]
         return [
             ", ".join(part[level] for part, level in zip(parts, levels, strict=True))
@@ -257,36 +251,18 @@ def _points(number: Number, values: list[float]) -> tuple[int, ...]:
     return tuple(map(int, steps))
 
 
-def _existing(
-    declared: DeclaredOutcomes, level_values: tuple[tuple[Fraction | None, ...], ...]
-) -> BoolArray:
-    """Whether each combination can keep every implication; axes `[position]`.
-
-    An implication is about observed values. It is broken where it would be whatever the missing
-    ones are: a comparison with a missing outcome fails on the left side and holds on the right.
-    """
-
-    def holds(condition: Metric, *, if_missing: bool) -> BoolArray:
-        found = []
-        for factor in condition.factors:
-            place = declared.names.index(factor.outcome)
-            values = factor.of_levels(level_values[place]) != 0
-            if isinstance(factor, Comparison):
-                unknown = np.array([level is None for level in level_values[place]])
-                values = np.where(unknown, if_missing, values)
-            found.append(_along(values, place, len(level_values)))
-        return reduce(np.logical_and, found)
-
-    exists = np.ones(tuple(map(len, level_values)), dtype=np.bool_)
-    for implication in declared.implications:
-        condition, consequence = implication.sides
-        exists &= ~holds(condition, if_missing=False) | holds(consequence, if_missing=True)
-    return exists.ravel()
-
-
-def _along(values: BoolArray, axis: int, n_axes: int) -> BoolArray:
-    """A vector as an array of many axes, of length 1 in all but one."""
-    return values.reshape([-1 if place == axis else 1 for place in range(n_axes)])
+def _with_levels(declared: DeclaredOutcomes, grids: tuple[Grid, ...]) -> tuple[OutcomeLevels, ...]:
+    """The outcomes with their grids and levels."""
+    by_name, stride, found = dict(zip(declared.numbers, grids, strict=True)), 1, []
+    for axis, outcome in reversed(list(enumerate(declared.outcomes))):
+        grid, space = by_name.get(outcome.name), outcome.space
+        finite = space.values if isinstance(space, OutcomeSpace) else ()
+        known = tuple(map(exact, finite)) if grid is None else grid.values
+        values = (*known, *((None,) if outcome.may_be_missing else ()))
+        one = OutcomeLevels(outcome=outcome, grid=grid, axis=axis, stride=stride, values=values)
+        found.append(one)
+        stride *= len(values)
+    return tuple(reversed(found))
 
 
 def _check_grids(declared: DeclaredOutcomes, grids: tuple[Grid, ...]) -> None:
@@ -315,9 +291,7 @@ def _metric_values(categories: Categories) -> FloatArray:
 @lru_cache(maxsize=_REMEMBERED)
 def _metric_lattice(categories: Categories) -> MetricLattice:
     """As `Categories.metric_lattice`."""
-    from clusterdp.outcomes.metric_values import MetricIntegers
-
-    made = [MetricIntegers.of(metric, categories) for metric in categories.declared.metrics]
+    made = [categories.integers_of(metric) for metric in categories.declared.metrics]
     integers = np.stack([one.categories for one in made])
     integers.setflags(write=False)
     is_squared = [one.has_squares and one.is_alone(made) for one in made]

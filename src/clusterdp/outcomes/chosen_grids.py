@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,34 +35,28 @@ _FINE_POINTS = 160
 _FINEST_SPACING = 1e-4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedOutcomes:
     """What is expected of outcomes on fine grids, from which those of a release follow.
+
+    Args:
+        declared: The declared outcomes.
+        margins: What is declared of each, by name.
 
     Attributes:
         fine: Categories on fine grids.
         prior: The reference, fitted there.
-        densities: How each number is thought to be distributed, by name; None if nothing is known.
+        densities: How numbers are thought to be distributed, by name, as far as anything is known.
+
+    Raises:
+        TooManyCategoriesError: If they cannot be released even with the smallest grids.
     """
 
-    fine: Categories
-    prior: JointPrior
-    densities: dict[str, Density | None]
-
-    @classmethod
-    def of(cls, declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> FittedOutcomes:
-        """The outcomes that are declared, with what is declared of each, by name.
-
-        Raises:
-            TooManyCategoriesError: If they cannot be released even with the smallest grids.
-        """
+    def __init__(self, declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> None:
         Categories(declared=declared, grids=_smallest_grids(declared))
-        fine = Categories(
-            declared=declared, grids=_fine_grids(declared, margins), most=MOST_FINE_CATEGORIES
-        )
-        prior = fit_prior(fine, margins)
-        densities = _densities(fine, prior.probs) if margins else dict.fromkeys(declared.numbers)
-        return cls(fine=fine, prior=prior, densities=densities)
+        grids = _fine_grids(declared, margins)
+        self.fine = Categories(declared=declared, grids=grids, most=MOST_FINE_CATEGORIES)
+        self.prior = fit_prior(self.fine, margins)
+        self.densities = _densities(self.fine, self.prior.probs) if margins else {}
 
     def with_points(self, n_points: int) -> Categories | None:
         """Categories with so many points, or as many as cuts need; None if that is too many."""
@@ -85,14 +78,14 @@ def choose_categories(
         margins: What is declared of each outcome, by name.
         most: How many categories there should be, if numbers can have fewer points.
     """
-    fitted = FittedOutcomes.of(declared, margins)
+    fitted = FittedOutcomes(declared, margins)
     categories = place_grids(declared, fitted.densities, most)
     return categories, fitted.prior_of(categories)
 
 
 def reference_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
     """The prior of categories whose grids are fixed already; as `choose_categories` fits it."""
-    return FittedOutcomes.of(categories.declared, margins).prior_of(categories)
+    return FittedOutcomes(categories.declared, margins).prior_of(categories)
 
 
 def usual_points(declared: DeclaredOutcomes) -> int:
@@ -102,14 +95,14 @@ def usual_points(declared: DeclaredOutcomes) -> int:
 
 def place_grids(
     declared: DeclaredOutcomes,
-    densities: Mapping[str, Density | None],
+    densities: Mapping[str, Density],
     most: int = QUICK_CATEGORIES,
 ) -> Categories:
     """Categories with as many points as pay, and fewer where there would be too many categories.
 
     Args:
         declared: The declared outcomes.
-        densities: How each number is thought to be distributed, by name; None if nothing is known.
+        densities: How numbers are thought to be distributed, by name, as far as anything is known.
         most: How many categories there should be, if numbers can have fewer points.
     """
     for n_points in range(usual_points(declared), FEWEST_POINTS - 1, -1):
@@ -122,7 +115,7 @@ def place_grids(
 
 
 def _with_points(
-    declared: DeclaredOutcomes, densities: Mapping[str, Density | None], n_points: int
+    declared: DeclaredOutcomes, densities: Mapping[str, Density], n_points: int
 ) -> Categories | None:
     with suppress(TooManyCategoriesError):
         return Categories(declared=declared, grids=_grids(declared, densities, n_points))
@@ -130,14 +123,14 @@ def _with_points(
 
 
 def _grids(
-    declared: DeclaredOutcomes, densities: Mapping[str, Density | None], n_points: int
+    declared: DeclaredOutcomes, densities: Mapping[str, Density], n_points: int
 ) -> tuple[Grid, ...]:
     return tuple(
         place_grid(
             number,
             n_points=max(n_points, len(needed_points(number, declared.cuts(name)))),
             cuts=declared.cuts(name),
-            density=densities[name],
+            density=densities.get(name),
         )
         for name, number in declared.numbers.items()
     )
@@ -183,13 +176,14 @@ def _n_fine_points(declared: DeclaredOutcomes) -> int:
     return int(min(_FINE_POINTS, n_left ** (1 / max(len(declared.numbers), 1))))
 
 
-def _densities(fine: Categories, probs: FloatArray) -> dict[str, Density | None]:
+def _densities(fine: Categories, probs: FloatArray) -> dict[str, Density]:
     """How each number is distributed on its own where it is observed, by name."""
-    densities: dict[str, Density | None] = {}
-    for name, grid in zip(fine.declared.numbers, fine.grids, strict=True):
-        margin = np.zeros(len(grid.points) + 1)
-        np.add.at(margin, fine.levels[fine.declared.names.index(name)], probs)
+    densities = {}
+    for one, levels in zip(fine.outcomes, fine.levels, strict=True):
+        margin = np.zeros(one.n_known + 1)
+        np.add.at(margin, levels, probs)
         share = margin[:-1].sum()
-        steps = np.array(grid.points)
-        densities[name] = Density(steps=steps, probs=margin[:-1] / share) if share > 0 else None
+        if one.grid is not None and share > 0:
+            steps = np.array(one.grid.points)
+            densities[one.name] = Density(steps=steps, probs=margin[:-1] / share)
     return densities

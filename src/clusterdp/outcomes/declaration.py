@@ -1,8 +1,6 @@
-"""What an owner declares: outcomes, impossible combinations, metrics and their weights.
+"""What an owner declares: outcomes, impossible combinations, metrics, weights and questions.
 
-Questions: which outcomes must be asked together, and what is declared of some of them.
-
-The space of one outcome: finitely many values, or a number in a range.
+Which outcomes must be asked together follows from it, and what is declared of some of them.
 """
 
 from __future__ import annotations
@@ -18,18 +16,9 @@ from clusterdp._lists import parse_names
 from clusterdp._text import exact, shortest_decimal
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.finite import AFFIRMATIVE, OutcomeSpace, folded
-from clusterdp.outcomes.grammar import parse_metric
-from clusterdp.outcomes.implications import Implication
-from clusterdp.outcomes.metric import OBSERVED, Metric
-from clusterdp.outcomes.number import Number
-
-Space = OutcomeSpace | Number
-
-
-def space_in_words(given: Space | str) -> str:
-    """A space for readers, from itself or its text."""
-    space = parse_space(given)
-    return space.in_words if isinstance(space, OutcomeSpace) else str(space)
+from clusterdp.outcomes.grammar import parse_implication, parse_metric
+from clusterdp.outcomes.metric import OBSERVED, Implication, Metric
+from clusterdp.outcomes.number import Number, Space
 
 
 def parse_space(given: Space | str | Sequence[float]) -> Space:
@@ -71,19 +60,13 @@ class Outcome:
 
     def __str__(self) -> str:
         """The values it can take, in words."""
-        values = space_in_words(self.space)
+        values = self.space.in_words
         return f"{values}, or missing" if self.may_be_missing else values
 
     @property
     def middle(self) -> float:
         """Half way between the ends of its values."""
-        space = self.space
-        low, high = (
-            (space.low, space.high)
-            if isinstance(space, Number)
-            else (space.values[0], space.values[-1])
-        )
-        return float((exact(low) + exact(high)) / 2)
+        return float((exact(self.space.low) + exact(self.space.high)) / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +271,7 @@ def declare(
     )
     return DeclaredOutcomes(
         outcomes=declared,
-        implications=tuple(Implication.parse(given).with_missing(absent) for given in implications),
+        implications=tuple(parse_implication(given).with_missing(absent) for given in implications),
         metrics=measured,
         multipliers=_multipliers(measured, weights, absent),
     )
@@ -394,7 +377,7 @@ def parse_question(text: str) -> QuestionRequest:
     return QuestionRequest(names, number)
 
 
-def check_questions(questions: Sequence[QuestionRequest], declared: DeclaredOutcomes) -> None:
+def check_partition(questions: Sequence[QuestionRequest], declared: DeclaredOutcomes) -> None:
     """Raise a ParameterError unless questions hold every outcome once, and linked ones together."""
     named = [name for question in questions for name in question.names]
     for name in named:

@@ -1,7 +1,6 @@
-"""One column of outcomes as levels: positions of values, or of the grid points below numbers.
+"""Outcomes of rows as levels: positions of values, or of the grid points below numbers.
 
-Rows as categories: columns are encoded, then numbers are rounded at random.
-
+Columns are encoded, then numbers are rounded at random, which makes every row a category.
 Encoding is a function of outcomes alone. It refuses no value, and counts those that break a rule.
 Rounding takes one word per row and number, which must be used for nothing else.
 """
@@ -14,20 +13,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.errors import DataError
-from clusterdp.outcomes.number import Number, Steps, rounds_up
+from clusterdp.outcomes.finite import OutcomeSpace
+from clusterdp.outcomes.number import Steps, rounds_up
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
+    from fractions import Fraction
 
     import numpy.typing as npt
 
-    from clusterdp._arrays import BoolArray, CodeArray, WordArray
-    from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.finite import OutcomeSpace
+    from clusterdp._arrays import BoolArray, CodeArray, FloatArray, WordArray
+    from clusterdp.outcomes.declaration import Outcome
     from clusterdp.outcomes.grid import Grid
 
 
-class EncodedColumn(NamedTuple):
+# Rows are taken in blocks that stay in the processor's cache.
+_BLOCK = 2**15
+_NUMERIC_KINDS = "biuf"
+
+
+class LevelCodes(NamedTuple):
     """Levels of an outcome; those of rows outside its space mean nothing. Axes `[row]`.
 
     Numbers have their steps, and the grid points that these are at or above.
@@ -39,13 +44,13 @@ class EncodedColumn(NamedTuple):
     steps: Steps | None = None
     lower: npt.NDArray[np.uint8] | None = None
 
-    def with_missing(self, missing: BoolArray, level: int) -> EncodedColumn:
+    def with_missing(self, missing: BoolArray, level: int) -> LevelCodes:
         """The same, where some rows have the level of a missing outcome."""
 
         def put(number: int, into: npt.NDArray[Any]) -> npt.NDArray[Any]:
             return np.where(missing, into.dtype.type(number), into)
 
-        return EncodedColumn(
+        return LevelCodes(
             levels=np.where(missing, level, self.levels),
             outside=self.outside & ~missing,
             clipped=self.clipped & ~missing,
@@ -56,90 +61,77 @@ class EncodedColumn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FiniteColumn:
-    """A column with finitely many values.
+class OutcomeLevels:
+    """An outcome with its grid: the levels that categories are combinations of.
+
+    A level is a value of a finite outcome or a grid point of a number. Of an outcome that may be
+    missing, the last level stands for that.
 
     Attributes:
-        space: The values.
+        outcome: The outcome.
+        grid: The grid of a number; None of other outcomes.
+        axis: Its index among the outcomes.
         stride: How far one level moves the position of a combination.
+        values: The value of each level, exactly; None where the outcome is missing.
     """
 
-    space: OutcomeSpace
+    outcome: Outcome
+    grid: Grid | None
+    axis: int
     stride: int
+    values: tuple[Fraction | None, ...]
 
-    def encode(self, observed: npt.NDArray[Any]) -> EncodedColumn:
-        """The position of each value."""
-        levels, outside = self.space.encode(observed)
-        return EncodedColumn(levels, outside, np.zeros(len(observed), dtype=np.bool_))
+    @property
+    def name(self) -> str:
+        """The name of the outcome."""
+        return self.outcome.name
 
+    @property
+    def n_known(self) -> int:
+        """How many levels have a value."""
+        return len(self.values) - self.outcome.may_be_missing
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClippedColumn:
-    """A column with finitely many values, where those beyond its ends count as the nearest end.
+    def numbers(self) -> FloatArray:
+        """The value of each level, or NaN; axes `[level]`."""
+        return np.array([np.nan if value is None else float(value) for value in self.values])
 
-    Attributes:
-        space: The values.
-        stride: How far one level moves the position of a combination.
-    """
+    def encode(self, observed: npt.NDArray[Any], *, clip: bool) -> LevelCodes:
+        """The level of each row, that of a number being the grid point at or below it.
 
-    space: OutcomeSpace
-    stride: int
+        What is infinite is outside every space, and is never clipped. No finite number is outside.
 
-    def encode(self, observed: npt.NDArray[Any]) -> EncodedColumn:
-        """The position of each value after clipping."""
-        kept = self.space.clip(observed)
-        return EncodedColumn(*self.space.encode(kept), kept != observed)
+        Args:
+            observed: One number per row.
+            clip: Whether values beyond the ends of a finite outcome count as the nearest end.
+        """
+        absent = missing_rows(observed)
+        if absent is None:
+            return self._encode(observed, clip=clip)
+        if not self.outcome.may_be_missing:
+            codes = self._encode(observed, clip=clip)
+            return codes._replace(outside=codes.outside | np.isinf(observed))
+        codes = self._encode(np.where(absent, observed.dtype.type(0), observed), clip=clip)
+        codes = codes._replace(outside=codes.outside | np.isinf(observed))
+        return codes.with_missing(absent, self.n_known)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberColumn:
-    """A column of numbers, clipped to their range and rounded to a grid later.
-
-    Attributes:
-        grid: The grid.
-        stride: How far one grid point moves the position of a combination.
-    """
-
-    grid: Grid
-    stride: int
-
-    def encode(self, observed: npt.NDArray[Any]) -> EncodedColumn:
-        """The position of the grid point at or below each number. No number is outside."""
-        steps, clipped = self.grid.number.quantise(observed)
-        nowhere = np.zeros(len(observed), dtype=np.bool_)
-        lower = self.grid.lower(steps)
-        return EncodedColumn(lower, nowhere, clipped, steps, lower)
+    def _encode(self, observed: npt.NDArray[Any], *, clip: bool) -> LevelCodes:
+        space, nowhere = self.outcome.space, np.zeros(len(observed), dtype=np.bool_)
+        if self.grid is not None:
+            steps, clipped = self.grid.number.quantise(observed)
+            lower = self.grid.lower(steps)
+            return LevelCodes(lower, nowhere, clipped, steps, lower)
+        assert isinstance(space, OutcomeSpace)  # noqa: S101 - a number has a grid
+        if not clip or space.names is not None:  # no label is beyond an end
+            return LevelCodes(*space.encode(observed), nowhere)
+        kept = space.clip(observed)
+        return LevelCodes(*space.encode(kept), kept != observed)
 
     def rounds_up(self, steps: Steps, lower: npt.NDArray[np.uint8], words: WordArray) -> BoolArray:
         """Whether each number becomes the grid point above it; one word each, axes `[row]`."""
+        assert self.grid is not None  # noqa: S101 - it is a number
         points = np.array(self.grid.points, dtype=np.int32)
         numerators = (steps - points[lower]).astype(np.uint64)
         return rounds_up(words, numerators, self.grid.widths.astype(np.uint64)[lower])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """The column of one outcome.
-
-    Attributes:
-        values: How values are encoded.
-        missing: The level of rows without a value; None if every row must have one.
-    """
-
-    values: FiniteColumn | ClippedColumn | NumberColumn
-    missing: int | None = None
-
-    def encode(self, observed: npt.NDArray[Any]) -> EncodedColumn:
-        """The level of each row. What is infinite is outside every space, and is never clipped."""
-        absent = missing_rows(observed)
-        if absent is None:
-            return self.values.encode(observed)
-        known = (
-            observed if self.missing is None else np.where(absent, observed.dtype.type(0), observed)
-        )
-        encoded = self.values.encode(known)
-        encoded = encoded._replace(outside=encoded.outside | np.isinf(observed))
-        return encoded if self.missing is None else encoded.with_missing(absent, self.missing)
 
 
 def missing_rows(observed: npt.NDArray[Any]) -> BoolArray | None:
@@ -147,36 +139,8 @@ def missing_rows(observed: npt.NDArray[Any]) -> BoolArray | None:
     return np.isnan(observed) if observed.dtype.kind == "f" else None
 
 
-def columns_of(categories: Categories, clip: Collection[str]) -> dict[str, Column]:
-    """How the column of each outcome is encoded, by its name.
-
-    Args:
-        categories: The categories.
-        clip: Names of finite outcomes that are clipped, too. Numbers always are.
-    """
-    grids = iter(categories.grids)
-    columns: dict[str, Column] = {}
-    parts = zip(categories.declared.outcomes, categories.shape, categories.strides, strict=True)
-    for outcome, n_levels, stride in parts:
-        values: FiniteColumn | ClippedColumn | NumberColumn
-        if isinstance(outcome.space, Number):
-            values = NumberColumn(grid=next(grids), stride=stride)
-        elif outcome.name in clip and outcome.space.names is None:  # no label is beyond an end
-            values = ClippedColumn(space=outcome.space, stride=stride)
-        else:
-            values = FiniteColumn(space=outcome.space, stride=stride)
-        missing = n_levels - 1 if outcome.may_be_missing else None
-        columns[outcome.name] = Column(values=values, missing=missing)
-    return columns
-
-
-# Rows are taken in blocks that stay in the processor's cache.
-_BLOCK = 2**15
-_NUMERIC_KINDS = "biuf"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EncodedRows:
+class OutcomeCodes:
     """Rows before their numbers are rounded.
 
     Attributes:
@@ -202,42 +166,38 @@ class EncodedRows:
     n_broken: int = 0
     n_clipped: tuple[int, ...] = ()
 
-    def part(self, rows: npt.NDArray[Any]) -> EncodedRows:
+    def part(self, rows: npt.NDArray[Any]) -> OutcomeCodes:
         """Some of the rows, by their places, in which nothing is missing, outside or broken."""
-        return EncodedRows(
+        return OutcomeCodes(
             positions=self.positions[rows], steps=self.steps[:, rows], lower=self.lower[:, rows]
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OutcomeEncoder:
-    """Encodes batches of rows. Make one with `of`, once for all batches.
+    """Encodes batches of rows. Make one with `Categories.encoder`, once for all batches.
+
+    Args:
+        outcomes: The outcomes with their levels.
+        table: The category at each position, −1 where an implication is broken; axes `[position]`.
+        clip: Names of finite outcomes that are clipped, too. Numbers always are.
 
     Attributes:
-        columns: How the column of each outcome is encoded, by its name.
-        table: The category at each position, −1 where an implication is broken; then as many −1
-            again, for rows outside the space.
-        has_broken: Whether some combination breaks an implication.
+        numbers: The outcomes that are numbers.
+        table: As it was given; then as many −1 again, for rows outside the space.
     """
 
-    columns: dict[str, Column]
-    table: npt.NDArray[np.int16]
-    has_broken: bool
+    def __init__(
+        self,
+        outcomes: Sequence[OutcomeLevels],
+        table: npt.NDArray[np.int16],
+        clip: Collection[str],
+    ) -> None:
+        self.outcomes = tuple(outcomes)
+        self.numbers = [one for one in outcomes if one.grid is not None]
+        self.table = np.concatenate([table, np.full_like(table, -1)])
+        self._clip, self._has_broken = frozenset(clip), bool((table < 0).any())
 
-    @classmethod
-    def of(cls, categories: Categories, clip: Collection[str] = ()) -> OutcomeEncoder:
-        """The encoder of these categories; `clip` names finite outcomes that are clipped, too."""
-        table = np.concatenate([categories.table, np.full_like(categories.table, -1)])
-        has_broken = bool((categories.table < 0).any())
-        return cls(columns=columns_of(categories, clip), table=table, has_broken=has_broken)
-
-    @property
-    def numbers(self) -> list[NumberColumn]:
-        """The columns that are numbers."""
-        every = (column.values for column in self.columns.values())
-        return [column for column in every if isinstance(column, NumberColumn)]
-
-    def encode(self, table: Mapping[str, npt.NDArray[Any]]) -> EncodedRows:
+    def encode(self, table: Mapping[str, npt.NDArray[Any]]) -> OutcomeCodes:
         """Encode the outcomes of rows.
 
         Args:
@@ -246,7 +206,7 @@ class OutcomeEncoder:
         Raises:
             DataError: If a column is not there, is longer than another, or holds no numbers.
         """
-        observed = [_numeric(name, table) for name in self.columns]
+        observed = [_numeric(outcome.name, table) for outcome in self.outcomes]
         n_rows = len(observed[0])
         if any(len(column) != n_rows for column in observed):
             raise DataError("the columns of outcomes differ in length; give one value per row")
@@ -257,7 +217,7 @@ class OutcomeEncoder:
             [self._encode([each[rows] for each in observed]) for rows in _blocks(n_rows)]
         )
 
-    def round(self, rows: EncodedRows, words: WordArray) -> npt.NDArray[np.int16]:
+    def round(self, rows: OutcomeCodes, words: WordArray) -> npt.NDArray[np.int16]:
         """The category of each row, its numbers rounded at random; −1 if it is in none.
 
         Args:
@@ -269,61 +229,61 @@ class OutcomeEncoder:
         categories = np.empty(len(rows.positions), dtype=np.int16)
         for block in _blocks(len(categories)):
             positions = rows.positions[block].copy()
-            for place, column in enumerate(self.numbers):
-                up = column.rounds_up(
+            for place, number in enumerate(self.numbers):
+                up = number.rounds_up(
                     rows.steps[place, block], rows.lower[place, block], words[block, place]
                 )
-                positions += np.int32(column.stride) * up
+                positions += np.int32(number.stride) * up
             categories[block] = self.table[positions]
         return categories
 
-    def _encode(self, observed: list[npt.NDArray[Any]]) -> EncodedRows:
+    def _encode(self, observed: list[npt.NDArray[Any]]) -> OutcomeCodes:
         """One block of rows, in which nothing is missing that must not be."""
         encoded = [
-            column.encode(values)
-            for column, values in zip(self.columns.values(), observed, strict=True)
+            outcome.encode(values, clip=outcome.name in self._clip)
+            for outcome, values in zip(self.outcomes, observed, strict=True)
         ]
         positions = np.zeros(len(observed[0]), dtype=np.int32)
         outside = np.zeros(len(positions), dtype=np.bool_)
-        for column, part in zip(self.columns.values(), encoded, strict=True):
-            positions += part.levels.astype(np.int32) * np.int32(column.values.stride)
+        for outcome, part in zip(self.outcomes, encoded, strict=True):
+            positions += part.levels.astype(np.int32) * np.int32(outcome.stride)
             outside |= part.outside
         n_outside = int(np.count_nonzero(outside))
         if n_outside:
             positions[outside] = len(self.table) // 2
         numbers = [part for part in encoded if part.steps is not None]
         shape = (len(numbers), len(positions))
-        return EncodedRows(
+        return OutcomeCodes(
             positions=positions,
             steps=np.array([part.steps for part in numbers], dtype=np.int32).reshape(shape),
             lower=np.array([part.lower for part in numbers], dtype=np.uint8).reshape(shape),
             n_outside=n_outside,
             # Rounding changes no side of an implication: a row breaks one before it, or never.
-            n_broken=self._count_broken(positions) - n_outside if self.has_broken else 0,
+            n_broken=self._n_in_none(positions) - n_outside if self._has_broken else 0,
             n_clipped=tuple(int(np.count_nonzero(part.clipped)) for part in encoded),
         )
 
-    def _count_broken(self, positions: npt.NDArray[np.int32]) -> int:
+    def _n_in_none(self, positions: npt.NDArray[np.int32]) -> int:
         """How many rows are in no category: outside the space, or breaking an implication."""
         return int(np.count_nonzero(self.table[positions] < 0))
 
     def _count_missing(self, observed: list[npt.NDArray[Any]]) -> int:
         """How many rows have a NaN where none may be."""
         missing: BoolArray | None = None
-        for column, values in zip(self.columns.values(), observed, strict=True):
-            found = missing_rows(values) if column.missing is None else None
+        for outcome, values in zip(self.outcomes, observed, strict=True):
+            found = None if outcome.outcome.may_be_missing else missing_rows(values)
             if found is not None:
                 missing = found if missing is None else missing | found
         return 0 if missing is None else int(np.count_nonzero(missing))
 
-    def _unencoded(self, n_rows: int, n_missing: int) -> EncodedRows:
+    def _unencoded(self, n_rows: int, n_missing: int) -> OutcomeCodes:
         shape = (len(self.numbers), n_rows)
-        return EncodedRows(
+        return OutcomeCodes(
             positions=np.full(n_rows, len(self.table) // 2, dtype=np.int32),
             steps=np.zeros(shape, dtype=np.int32),
             lower=np.zeros(shape, dtype=np.uint8),
             n_missing=n_missing,
-            n_clipped=(0,) * len(self.columns),
+            n_clipped=(0,) * len(self.outcomes),
         )
 
 
@@ -341,8 +301,8 @@ def _blocks(n_rows: int) -> list[slice]:
     return [slice(start, start + _BLOCK) for start in range(0, max(n_rows, 1), _BLOCK)]
 
 
-def _joined(blocks: list[EncodedRows]) -> EncodedRows:
-    return EncodedRows(
+def _joined(blocks: list[OutcomeCodes]) -> OutcomeCodes:
+    return OutcomeCodes(
         positions=np.concatenate([block.positions for block in blocks]),
         steps=np.concatenate([block.steps for block in blocks], axis=1),
         lower=np.concatenate([block.lower for block in blocks], axis=1),

@@ -15,7 +15,7 @@ import numpy as np
 
 from clusterdp._lists import parse_numbers
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.space import MetricLattice, OfObserved, squares_fit
+from clusterdp.outcomes.space import MetricLattice, ObservedRatio, squares_fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,15 +54,15 @@ def labels_of(given: str | Sequence[object]) -> tuple[str, str] | None:
             "hold their numbers in the column, and declare 0,1,2"
         )
     first, second = labels
-    check_labels((first, second))
+    _check_words((first, second))
     return first, second
 
 
-def check_labels(labels: tuple[str, str]) -> None:
+def _check_words(labels: tuple[str, str]) -> None:
     """Raise a ParameterError unless two labels can be told apart, and shown anywhere."""
     for label in labels:
-        plain = label == label.strip() and all(_is_plain(letter) for letter in label)
-        if not plain or not 0 < len(label) <= _LONGEST:
+        plain = all(letter.isalnum() or letter in _MARKS for letter in label)
+        if not plain or label != label.strip() or not 0 < len(label) <= _LONGEST:
             raise ParameterError(
                 f"a label has letters, digits, spaces or - _ . / +, at most {_LONGEST}; got "
                 f"{label[:_LONGEST]!r}: rename it in the table"
@@ -76,10 +76,6 @@ def check_labels(labels: tuple[str, str]) -> None:
 def folded(label: str) -> str:
     """A label as it is compared: TRUE, True and true are one."""
     return label.strip().lower()
-
-
-def _is_plain(letter: str) -> bool:
-    return letter.isalnum() or letter in _MARKS
 
 
 def _looks_numeric(label: str) -> bool:
@@ -139,7 +135,7 @@ class OutcomeSpace:
                     f"but {len(self.values)} representative values were given"
                 )
         if self.names is not None:
-            check_labels(self.names)
+            _check_words(self.names)
             if self.edges is not None or self.values != (0.0, 1.0):
                 raise ParameterError("labels stand for 0 and 1, and for nothing else")
 
@@ -272,14 +268,29 @@ class OutcomeSpace:
         """One metric counts for all."""
         return np.ones(1)
 
-    def of_observed(self) -> dict[int, OfObserved]:
+    def of_observed(self) -> dict[int, ObservedRatio]:
         """No outcome is missing."""
         return {}
 
     @property
+    def low(self) -> float:
+        """The least value."""
+        return self.values[0]
+
+    @property
+    def high(self) -> float:
+        """The largest value."""
+        return self.values[-1]
+
+    @property
     def span(self) -> float:
         """How far replacing one outcome can move a sum, y_max − y_min."""
-        return self.values[-1] - self.values[0]
+        return self.high - self.low
+
+    @property
+    def unit(self) -> Fraction:
+        """What all values are multiples of."""
+        return self.lattice()[0]
 
     def as_array(self) -> FloatArray:
         """The values, axes `[outcome]`."""

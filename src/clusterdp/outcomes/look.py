@@ -22,7 +22,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -241,22 +241,12 @@ def nearest_distribution(frequencies: FloatArray) -> FloatArray:
 _DIGITS = 9
 
 
-class SettledOutcomes(NamedTuple):
-    """The categories that rows are released in, and how the look shows them distributed.
-
-    Attributes:
-        categories: With clipped numbers and their grids.
-        prior: The probability of each category.
-    """
-
-    categories: Categories
-    prior: tuple[float, ...]
-
-
 def settle_outcomes(
     bins: Categories, noisy_counts: IntArray, variance: float, n_units: int
-) -> SettledOutcomes:
-    """What follows from a look for outcomes.
+) -> tuple[Categories, tuple[float, ...]]:
+    """The categories that rows are released in, and how the look shows them distributed.
+
+    Numbers are clipped, and have their grids.
 
     Args:
         bins: The bins of the look, from `look_space`.
@@ -273,15 +263,15 @@ def settle_outcomes(
     atoms = {name: look.atoms(inside[name]) for name, look in looks.items()}
     frequencies = nearest_distribution(noisy_counts / n_units)
     table = _table(bins, frequencies)
-    densities: dict[str, Density | None] = {
-        name: mixed(parts, _margin(table, bins.declared.names.index(name))[: len(parts)])
+    densities = {
+        name: mixed(parts, _margin(table, bins.outcome(name).axis)[: len(parts)])
         for name, parts in atoms.items()
     }
     categories = place_grids(declared, densities)
     learned = _rounded(table, atoms, categories)
     trust = _trust(noisy_counts / n_units, variance / n_units**2)
     prior = trust * learned + (1 - trust) * base_measure(categories)
-    return SettledOutcomes(categories, tuple(np.round(prior, _DIGITS).tolist()))
+    return categories, tuple(np.round(prior, _DIGITS).tolist())
 
 
 def _trust(frequencies: FloatArray, variance: float) -> float:
@@ -297,14 +287,15 @@ def _looks(
     """What is seen of each number on its own, by name."""
     counts, n_bins = (_table(bins, one) for one in (noisy_counts, np.ones(len(noisy_counts))))
     looks = {}
-    for name, grid in zip(bins.declared.numbers, bins.grids, strict=True):
-        axis, observed = bins.declared.names.index(name), slice(len(grid.points))
-        missing = _margin(counts, axis)[observed.stop :].sum()  # the last level, if there is one
-        looks[name] = NumberLook(
-            bins=grid,
-            cuts=bins.declared.cuts(name),
-            counts=_margin(counts, axis)[observed],
-            variances=variance * _margin(n_bins, axis)[observed],
+    for one in bins.outcomes:
+        if one.grid is None:
+            continue
+        missing = _margin(counts, one.axis)[one.n_known :].sum()  # the last level, if there is one
+        looks[one.name] = NumberLook(
+            bins=one.grid,
+            cuts=bins.declared.cuts(one.name),
+            counts=_margin(counts, one.axis)[: one.n_known],
+            variances=variance * _margin(n_bins, one.axis)[: one.n_known],
             n_units=int(np.clip(n_units - missing, 0, n_units)),
         )
     return looks
@@ -347,11 +338,12 @@ def _rounded(
     table: FloatArray, atoms: dict[str, list[Density]], categories: Categories
 ) -> FloatArray:
     """The distribution of categories after numbers are clipped and rounded; axes `[category]`."""
-    for name, grid in zip(categories.declared.numbers, categories.grids, strict=True):
-        axis = categories.declared.names.index(name)
-        to_points = np.stack([grid.rounded(part) for part in atoms[name]])  # [bin, point]
-        if name in categories.declared.missing:  # its last level stays what it is
+    for one in categories.outcomes:
+        if one.grid is None:
+            continue
+        to_points = np.stack([one.grid.rounded(part) for part in atoms[one.name]])  # [bin, point]
+        if one.outcome.may_be_missing:  # its last level stays what it is
             to_points = np.pad(to_points, (0, 1))
             to_points[-1, -1] = 1.0
-        table = np.moveaxis(np.tensordot(table, to_points, axes=(axis, 0)), -1, axis)
+        table = np.moveaxis(np.tensordot(table, to_points, axes=(one.axis, 0)), -1, one.axis)
     return np.asarray(table[tuple(categories.levels)])

@@ -19,13 +19,12 @@ import numpy as np
 
 from clusterdp._text import exact, shortest_decimal
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.number import Number
+from clusterdp.outcomes.number import Number, Space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.outcomes.declaration import Space
 
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class Observed(_Levelled):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(_Levelled):
+class Threshold(_Levelled):
     """1 where an outcome compares with a threshold as the sign says, else 0.
 
     Attributes:
@@ -165,8 +164,14 @@ class Comparison(_Levelled):
         """It is 0 or 1."""
         return Fraction(1)
 
-    def cuts(self, number: Number) -> tuple[int, ...]:
-        """The steps of the lattice at which the comparison changes from one point to the next."""
+    def cuts(self, space: Space) -> tuple[int, ...]:
+        """Where it changes from one value to the next: steps of a lattice, or positions."""
+        if isinstance(space, Number):
+            return self._steps(space)
+        held = self.exact_levels([exact(value) for value in space.values])
+        return tuple(after for after in range(1, len(held)) if held[after] != held[after - 1])
+
+    def _steps(self, number: Number) -> tuple[int, ...]:
         place = number.steps_to(self.threshold)
         if self.sign in {">=", "<"}:
             changes: tuple[int, ...] = (math.ceil(place),)
@@ -177,7 +182,7 @@ class Comparison(_Levelled):
         return tuple(step for step in changes if 1 <= step <= number.n_steps)
 
 
-Factor = OutcomeValue | CentredValue | Observed | Comparison
+Factor = OutcomeValue | CentredValue | Observed | Threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +213,7 @@ class Metric:
         if len(self.factors) == 1:
             return str(self.factors[0])
         return "*".join(
-            f"({factor})" if isinstance(factor, Comparison) else str(factor)
+            f"({factor})" if isinstance(factor, Threshold) else str(factor)
             for factor in self.factors
         )
 
@@ -251,7 +256,7 @@ class Metric:
         return tuple(
             step
             for factor in self.factors
-            if isinstance(factor, Comparison) and factor.outcome == outcome
+            if isinstance(factor, Threshold) and factor.outcome == outcome
             for step in factor.cuts(number)
         )
 
@@ -259,7 +264,7 @@ class Metric:
         """The same condition with comparisons alone: an outcome by itself is compared with 0."""
         return Metric(
             factors=tuple(
-                Comparison(outcome=factor.outcome, sign="!=", threshold=0.0)
+                Threshold(outcome=factor.outcome, sign="!=", threshold=0.0)
                 if isinstance(factor, OutcomeValue | CentredValue)
                 else factor
                 for factor in self.factors
@@ -290,18 +295,63 @@ class Metric:
                     f"the outcomes are {', '.join(map(repr, spaces))}"
                 )
             space = spaces[factor.outcome]
-            if isinstance(factor, Comparison) and is_constant(factor, space):
+            if isinstance(factor, Threshold) and not factor.cuts(space):
                 raise ParameterError(
                     f"{str(factor)!r} is the same for every value of {factor.outcome!r} ({space}); "
                     "compare with a value inside it"
                 )
 
 
-def is_constant(comparison: Comparison, space: Space) -> bool:
-    """Whether a comparison has one value on the whole space."""
-    if isinstance(space, Number):
-        return not comparison.cuts(space)
-    return len(set(comparison.of_levels([exact(value) for value in space.values]))) == 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implication:
+    """Where `condition` is not 0, `consequence` is not 0 either: `conversion -> visit`.
+
+    Attributes:
+        condition: The left side.
+        consequence: The right side.
+    """
+
+    condition: Metric
+    consequence: Metric
+
+    def __str__(self) -> str:
+        """What `parse_implication` reads back."""
+        return f"{self.condition} -> {self.consequence}"
+
+    def with_missing(self, missing: Collection[str]) -> Implication:
+        """The same of outcomes some of which may be missing, by their names."""
+        return Implication(
+            condition=self.condition.with_missing(missing),
+            consequence=self.consequence.with_missing(missing),
+        )
+
+    @property
+    def sides(self) -> tuple[Metric, Metric]:
+        """Both sides, with comparisons alone."""
+        return self.condition.as_condition(), self.consequence.as_condition()
+
+    def cuts(self, outcome: str, number: Number) -> tuple[int, ...]:
+        """Where it cuts the range of a number."""
+        return tuple(step for side in self.sides for step in side.cuts(outcome, number))
+
+    def check(self, spaces: Mapping[str, Space], cuts: Mapping[str, Collection[int]]) -> None:
+        """Raise a ParameterError unless rows can be checked against it whatever is rounded.
+
+        Args:
+            spaces: The declared outcomes.
+            cuts: For each number the cuts that metrics make. Beside an end a cut is always there.
+        """
+        for side in self.sides:
+            side.check_factors(spaces)
+        for name, space in spaces.items():
+            if not isinstance(space, Number):
+                continue
+            allowed = {1, space.n_steps, *cuts[name]}
+            if not allowed.issuperset(self.cuts(name, space)):
+                raise ParameterError(
+                    f"implication {str(self)!r} divides the range of {name!r} ({space}) where no "
+                    "metric does; declare the comparison as a metric, too"
+                )
 
 
 def quoted(name: str) -> str:

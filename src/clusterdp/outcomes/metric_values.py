@@ -11,7 +11,6 @@ How much the variance of each metric counts when a channel is designed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -22,58 +21,59 @@ from clusterdp.outcomes.metric import CentredValue, Observed, OutcomeValue
 from clusterdp.outcomes.space import LARGEST_INTEGER, doubled_distances, squares_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.declaration import DeclaredOutcomes
-    from clusterdp.outcomes.encoding import EncodedRows
+    from clusterdp.outcomes.encoding import OutcomeCodes, OutcomeLevels
     from clusterdp.outcomes.metric import Factor, Metric
     from clusterdp.outcomes.number import Number
+    from clusterdp.outcomes.space import ObservedRatio
 
 
 # Distances of so many bits are squared; sums over 2^28 rows with weights of 8 bits then fit.
 _SQUARED_BITS = 13
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MetricIntegers:
-    """One metric in units. Make it with `of`.
+    """One metric in units. Make it with `Categories.integers_of`.
+
+    Args:
+        metric: The metric.
+        outcomes: The outcomes with their levels.
+        levels: The level of each outcome in each category; axes `[outcome, category]`.
 
     Attributes:
         unit: What the integers are multiples of.
         contributions: What finite outcomes and comparisons contribute, for each combination of
             levels, and 0 for rows outside the space; axes `[position]`.
-        numbers: The numbers that are factors: their places among the numbers, how many units a
+        numbers: The numbers that are factors: their indexes among the numbers, how many units a
             step is, and what 0 steps are.
         categories: The integer of each category; axes `[category]`.
+
+    Raises:
+        ParameterError: If its integers do not fit 64 bits.
     """
 
-    unit: Fraction
-    contributions: IntArray
-    numbers: tuple[tuple[int, int, int], ...]
-    categories: IntArray
-
-    @classmethod
-    def of(cls, metric: Metric, categories: Categories) -> MetricIntegers:
-        """A metric of these categories.
-
-        Raises:
-            ParameterError: If its integers do not fit 64 bits.
-        """
-        declared = categories.declared
-        units = dict(zip(declared.names, categories.units(), strict=True))
-        places = list(declared.numbers)
-        return cls(
-            unit=_product(factor.unit(units[factor.outcome]) for factor in metric.factors),
-            contributions=_contributions(metric, categories),
-            numbers=tuple(
-                (places.index(factor.outcome), *_line(factor, declared.numbers[factor.outcome]))
-                for factor in metric.factors
-                if _is_number(factor, declared)
-            ),
-            categories=_category_integers(metric, categories),
+    def __init__(self, metric: Metric, outcomes: Sequence[OutcomeLevels], levels: IntArray) -> None:
+        by_name = {one.name: one for one in outcomes}
+        used = [(factor, by_name[factor.outcome]) for factor in metric.factors]
+        names = [one.name for one in outcomes if one.grid is not None]
+        units = (factor.unit(one.outcome.space.unit) for factor, one in used)
+        self.unit = math.prod(units, start=Fraction(1))
+        self.numbers = tuple(
+            (names.index(one.name), *_line(factor, one.grid.number))
+            for factor, one in used
+            if one.grid is not None and _takes_value(factor)
         )
+        self.categories = _category_integers(metric, used, levels)
+        product = np.ones([len(one.values) for one in outcomes], dtype=np.int64)
+        for factor, one in used:
+            # Numbers are 1 if observed: rows have them by their steps.
+            is_number = one.grid is not None and _takes_value(factor)
+            held = Observed(outcome=one.name) if is_number else factor
+            axes = [-1 if axis == one.axis else 1 for axis in range(len(outcomes))]
+            product *= np.array(_level_integers(held, one)).reshape(axes)
+        self.contributions = np.append(product.ravel(), 0)
 
     @property
     def has_squares(self) -> bool:
@@ -104,7 +104,7 @@ class MetricIntegers:
         ends = int(self.categories.min()), int(self.categories.max())
         return np.asarray((doubled_distances(integers, *ends) >> self.square_shift) ** 2)
 
-    def of_rows(self, rows: EncodedRows) -> IntArray:
+    def of_rows(self, rows: OutcomeCodes) -> IntArray:
         """The integer of each row; axes `[row]`. Rows outside the space count as 0."""
         integers = self.contributions[rows.positions]
         for place, slope, first in self.numbers:
@@ -112,14 +112,9 @@ class MetricIntegers:
         return integers
 
 
-def _product(units: Iterable[Fraction]) -> Fraction:
-    return math.prod(units, start=Fraction(1))
-
-
-def _is_number(factor: Factor, declared: DeclaredOutcomes) -> bool:
-    """Whether a factor moves with the steps of a number."""
-    takes_values = isinstance(factor, OutcomeValue | CentredValue)
-    return takes_values and factor.outcome in declared.numbers
+def _takes_value(factor: Factor) -> bool:
+    """Whether a factor moves with the value of its outcome."""
+    return isinstance(factor, OutcomeValue | CentredValue)
 
 
 def _line(factor: Factor, number: Number) -> tuple[int, int]:
@@ -129,28 +124,14 @@ def _line(factor: Factor, number: Number) -> tuple[int, int]:
     return int(number.unit / unit), int(first / unit)
 
 
-def _contributions(metric: Metric, categories: Categories) -> IntArray:
-    """The product of all factors, numbers being 1 if observed, for each position and for none."""
-    names = categories.declared.names
-    product = np.ones(categories.shape, dtype=np.int64)
-    for factor in metric.factors:
-        place = names.index(factor.outcome)
-        axes = [-1 if axis == place else 1 for axis in range(len(names))]
-        is_number = _is_number(factor, categories.declared)
-        held = Observed(outcome=factor.outcome) if is_number else factor
-        product *= np.array(_level_integers(held, categories)).reshape(axes)
-    return np.append(product.ravel(), 0)
-
-
-def _category_integers(metric: Metric, categories: Categories) -> IntArray:
-    names = categories.declared.names
-    by_level = [
-        (_level_integers(factor, categories), categories.levels[names.index(factor.outcome)])
-        for factor in metric.factors
-    ]
+def _category_integers(
+    metric: Metric, used: list[tuple[Factor, OutcomeLevels]], levels: IntArray
+) -> IntArray:
+    """The integer of each category, from the factors with their outcomes."""
+    by_level = [(_level_integers(factor, one), levels[one.axis].tolist()) for factor, one in used]
     integers = [
-        math.prod(values[levels[category]] for values, levels in by_level)
-        for category in range(categories.n_categories)
+        math.prod(values[of_outcome[category]] for values, of_outcome in by_level)
+        for category in range(levels.shape[1])
     ]
     if max(*map(abs, integers), max(integers) - min(integers)) > LARGEST_INTEGER:
         raise ParameterError(
@@ -160,18 +141,22 @@ def _category_integers(metric: Metric, categories: Categories) -> IntArray:
     return np.array(integers)
 
 
-def _level_integers(factor: Factor, categories: Categories) -> list[int]:
+def _level_integers(factor: Factor, outcome: OutcomeLevels) -> list[int]:
     """A factor at each level of its outcome, in units."""
-    place = categories.declared.names.index(factor.outcome)
-    unit = factor.unit(categories.units()[place])
-    return [int(value / unit) for value in factor.exact_levels(categories.level_values[place])]
+    unit = factor.unit(outcome.outcome.space.unit)
+    return [int(value / unit) for value in factor.exact_levels(outcome.values)]
 
 
 # A metric that hardly varies under the reference is weighed by this share of its range instead.
 _LEAST_STD = 1e-3
 
 
-def metric_weights(categories: Categories, prior: FloatArray | None) -> FloatArray:
+def metric_weights(
+    values: FloatArray,
+    multipliers: Sequence[float],
+    ratios: Mapping[int, ObservedRatio],
+    prior: FloatArray | None,
+) -> FloatArray:
     """The weight of each metric in the sum of variances; axes `[metric]`.
 
     By default metrics count alike relative to their own variance under the prior, or relative to
@@ -181,21 +166,22 @@ def metric_weights(categories: Categories, prior: FloatArray | None) -> FloatArr
     that, and noise on D counts θ² times as much as noise on N, beside what D counts for itself.
 
     Args:
-        categories: The categories.
+        values: Of the metrics; axes `[metric, category]`.
+        multipliers: How much more each metric counts than by default.
+        ratios: The metrics that are of those observed, by their indexes.
         prior: The declared distribution; None where nothing is declared. Axes `[category]`.
     """
-    values = categories.metric_values()
     scales = np.ptp(values, axis=1)
-    ratios: dict[int, float] = {}
-    if prior is not None:
-        deviations = values - (values @ prior)[:, np.newaxis]
-        for place, one in categories.of_observed().items():
-            above, below = values[place], values[one.observed]
-            ratios[place] = float(above @ prior) / max(float(below @ prior), _LEAST_STD)
-            deviations[place] = above - ratios[place] * below
-        scales = np.maximum(np.sqrt(deviations**2 @ prior), _LEAST_STD * scales)
-    weights = np.array(categories.declared.multipliers) / scales**2
+    if prior is None:
+        return np.asarray(np.array(multipliers) / scales**2)
+    deviations, thetas = values - (values @ prior)[:, np.newaxis], {}
+    for index, ratio in ratios.items():
+        above, below = values[index], values[ratio.observed]
+        thetas[index] = float(above @ prior) / max(float(below @ prior), _LEAST_STD)
+        deviations[index] = above - thetas[index] * below
+    scales = np.maximum(np.sqrt(deviations**2 @ prior), _LEAST_STD * scales)
+    weights = np.array(multipliers) / scales**2
     shared = weights.copy()
-    for place, ratio in ratios.items():
-        shared[categories.of_observed()[place].observed] += ratio**2 * weights[place]
+    for index, theta in thetas.items():
+        shared[ratios[index].observed] += theta**2 * weights[index]
     return np.asarray(shared)

@@ -16,7 +16,7 @@ import numpy as np
 
 from clusterdp._text import DECIMAL, exact, shortest_decimal
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.finite import LARGEST_VALUE
+from clusterdp.outcomes.finite import LARGEST_VALUE, OutcomeSpace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,6 +81,11 @@ class Number:
         """What `parse` reads back."""
         unit = "" if self.by is None else f" by {shortest_decimal(self.by)}"
         return f"{_PREFIX}{shortest_decimal(self.low)}..{shortest_decimal(self.high)}{unit}"
+
+    @property
+    def in_words(self) -> str:
+        """The same for readers."""
+        return str(self)
 
     @property
     def unit(self) -> Fraction:
@@ -202,3 +207,8 @@ def rounds_up(words: WordArray, numerators: WordArray, widths: WordArray) -> Boo
     quotients += low
     quotients >>= _HALF
     return np.asarray(quotients < numerators)
+
+
+# The values that one outcome can take. Both kinds have ends (low, high), a unit that all values are
+# multiples of, words for readers (in_words), and a text that reads back (str).
+Space = OutcomeSpace | Number

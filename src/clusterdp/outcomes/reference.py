@@ -35,8 +35,8 @@ from clusterdp.outcomes.number import Number
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.declaration import Space
     from clusterdp.outcomes.grid import Grid
+    from clusterdp.outcomes.number import Space
 
 
 _MOMENTS = re.compile(r"\s*mean:([^,]+)(?:,\s*std:(.+))?")
@@ -48,36 +48,23 @@ _DECLARED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
-    """The share of each value of an outcome.
+class ValueShares:
+    """The share of each value of an outcome, or of each of equal parts of a number's range.
 
     Attributes:
         shares: Shares of at least 0, which sum to 1.
+        number: The number; None of an outcome with finitely many values.
     """
 
     shares: tuple[float, ...]
+    number: Number | None = None
 
     def constraints(self, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Functions of the level and their means; axes `[constraint, level]`, `[constraint]`."""
-        return np.eye(len(levels)), np.array(self.shares)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartShares:
-    """The share of each of equal parts of a number's range.
-
-    Attributes:
-        number: The number.
-        shares: Shares of at least 0, which sum to 1.
-    """
-
-    number: Number
-    shares: tuple[float, ...]
-
-    def constraints(self, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Functions of the level and their means; axes `[constraint, level]`, `[constraint]`."""
-        ends = np.linspace(self.number.low, self.number.high, len(self.shares) + 1)
-        parts = np.searchsorted(ends[1:-1], levels, side="right")
+        parts = np.arange(len(levels))
+        if self.number is not None:
+            ends = np.linspace(self.number.low, self.number.high, len(self.shares) + 1)
+            parts = np.searchsorted(ends[1:-1], levels, side="right")
         return np.eye(len(self.shares))[:, parts], np.array(self.shares)
 
 
@@ -101,7 +88,7 @@ class Moments:
         return np.stack([scaled, scaled**2]), np.array([0.0, 1.0])
 
 
-Margin = Shares | PartShares | Moments
+Margin = ValueShares | Moments
 
 
 def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) -> Margin:
@@ -121,7 +108,8 @@ def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) 
     except ParameterError:
         raise ParameterError(_DECLARED.format(given)) from None
     if isinstance(space, Number):
-        return PartShares(number=space, shares=_checked_shares(name, numbers, max(2, len(numbers))))
+        shares = _checked_shares(name, numbers, max(2, len(numbers)))
+        return ValueShares(shares=shares, number=space)
     if len(numbers) == 1 and space.n_categories == 2:
         if not 0 <= numbers[0] <= 1:
             raise ParameterError(
@@ -129,7 +117,7 @@ def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) 
                 f"between 0 and 1; got {numbers[0]:g}"
             )
         numbers = [1 - numbers[0], numbers[0]]
-    return Shares(shares=_checked_shares(name, numbers, space.n_categories))
+    return ValueShares(shares=_checked_shares(name, numbers, space.n_categories))
 
 
 def parse_margins(
@@ -156,7 +144,7 @@ def _named(text: str) -> tuple[str, str]:
 
 def _checked_moments(name: str, numbers: list[float], space: Space) -> Moments:
     mean, std = numbers[0], numbers[1] if len(numbers) > 1 else None
-    low, high = _ends(space)
+    low, high = space.low, space.high
     if not low < mean < high:
         raise ParameterError(
             f"the mean of {name!r} must lie between {low:g} and {high:g}, got {mean:g}"
@@ -178,12 +166,6 @@ def _checked_shares(name: str, numbers: list[float], n_wanted: int) -> tuple[flo
             f"{len(numbers)} numbers; give a share for each value, or mean:M,std:S"
         )
     return tuple(number / sum(numbers) for number in numbers)
-
-
-def _ends(space: Space) -> tuple[float, float]:
-    if isinstance(space, Number):
-        return space.low, space.high
-    return space.values[0], space.values[-1]
 
 
 # Keeps the parameters finite where declared margins contradict the implications.
@@ -226,11 +208,10 @@ def base_measure(categories: Categories) -> FloatArray:
     counts like one value, or like one piece.
     """
     measure = np.ones(categories.n_categories)
-    grids = iter(categories.grids)
-    for outcome, levels in zip(categories.declared.outcomes, categories.levels, strict=True):
-        if isinstance(outcome.space, Number):
+    for outcome, levels in zip(categories.outcomes, categories.levels, strict=True):
+        if outcome.grid is not None:
             cuts = categories.declared.cuts(outcome.name)
-            measure *= np.append(_number_measure(next(grids), cuts), 1.0)[levels]
+            measure *= np.append(_number_measure(outcome.grid, cuts), 1.0)[levels]
     return np.asarray(measure / measure.sum())
 
 
@@ -251,17 +232,16 @@ def _constraints(
     """Functions of the category, the means they should have, and whose margin each is from."""
     functions, targets = [np.zeros((0, categories.n_categories))], [np.zeros(0)]
     owners: list[str] = []
-    for outcome, values, levels in zip(
-        categories.declared.outcomes, categories.level_values, categories.levels, strict=True
-    ):
-        known = np.array([float(value) for value in values if value is not None])
+    for outcome, levels in zip(categories.outcomes, categories.levels, strict=True):
+        known = outcome.numbers()[: outcome.n_known]
         if outcome.name in margins:
             wanted, means = margins[outcome.name].constraints(known)
             missed = wanted - means[:, np.newaxis]
             functions.append(np.column_stack([missed, np.zeros(len(means))])[:, levels])
             targets.append(np.zeros(len(means)))
             owners += [outcome.name] * len(means)
-        share = margins.get(outcome.name + OBSERVED) if outcome.may_be_missing else None
+        may_be_missing = outcome.outcome.may_be_missing
+        share = margins.get(outcome.name + OBSERVED) if may_be_missing else None
         if share is not None:
             wanted, means = share.constraints(np.array([0.0, 1.0]))
             functions.append(wanted[:, (levels < len(known)).astype(np.int64)])
@@ -271,57 +251,44 @@ def _constraints(
 
 
 def _closest(log_base: FloatArray, functions: FloatArray, targets: FloatArray) -> FloatArray:
-    """P ∝ b·exp(θ·f) with E f = target: Newton's method on the convex dual, with halved steps."""
-    dual = _Dual(log_base=log_base, functions=functions, targets=targets)
-    weights = np.zeros(len(targets))
-    for _ in range(_MOST_ROUNDS):
-        gradient, curvature = dual.derivatives(weights)
-        if np.abs(gradient).max(initial=0.0) < _GRADIENT:
-            break
-        step = np.linalg.solve(curvature, gradient)
-        halvings = (weights - step / 2**halving for halving in range(40))
-        lower = dual.loss(weights)
-        better = next((tried for tried in halvings if dual.loss(tried) < lower), None)
-        if better is None:  # as far down as floats can see
-            break
-        weights = better
-    return dual.probs(weights)
+    """P ∝ b·exp(θ·f) with E f = target: Newton's method on the convex dual, with halved steps.
 
+    The dual is log Σ b·exp(θ·f) − θ·target + ridge·|θ|²/2.
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Dual:
-    """log Σ b·exp(θ·f) − θ·target + ridge·|θ|²/2, a convex function of θ.
-
-    Attributes:
+    Args:
         log_base: log b; axes `[category]`.
         functions: f; axes `[constraint, category]`.
         targets: What E f should be; axes `[constraint]`.
     """
 
-    log_base: FloatArray
-    functions: FloatArray
-    targets: FloatArray
-
-    def probs(self, weights: FloatArray) -> FloatArray:
-        """P ∝ b·exp(θ·f); axes `[category]`."""
-        exponents = self.log_base + weights @ self.functions
+    def probs(weights: FloatArray) -> FloatArray:
+        exponents = log_base + weights @ functions
         masses = np.exp(exponents - exponents.max())
         return np.asarray(masses / masses.sum())
 
-    def loss(self, weights: FloatArray) -> float:
-        """The value at θ."""
-        exponents = self.log_base + weights @ self.functions
+    def loss(weights: FloatArray) -> float:
+        exponents = log_base + weights @ functions
         largest = exponents.max()
         total = np.log(np.exp(exponents - largest).sum()) + largest
-        return float(total - weights @ self.targets + _RIDGE / 2 * weights @ weights)
+        return float(total - weights @ targets + _RIDGE / 2 * weights @ weights)
 
-    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient and Hessian at θ."""
-        probs = self.probs(weights)
-        means = self.functions @ probs
-        centred = self.functions - means[:, np.newaxis]
-        curvature = (centred * probs) @ centred.T + _RIDGE * np.eye(len(weights))
-        return means - self.targets + _RIDGE * weights, curvature
+    weights = np.zeros(len(targets))
+    for _ in range(_MOST_ROUNDS):
+        likely = probs(weights)
+        means = functions @ likely
+        gradient = means - targets + _RIDGE * weights
+        if np.abs(gradient).max(initial=0.0) < _GRADIENT:
+            break
+        centred = functions - means[:, np.newaxis]
+        curvature = (centred * likely) @ centred.T + _RIDGE * np.eye(len(weights))
+        step = np.linalg.solve(curvature, gradient)
+        halvings = (weights - step / 2**halving for halving in range(40))
+        lower = loss(weights)
+        better = next((tried for tried in halvings if loss(tried) < lower), None)
+        if better is None:  # as far down as floats can see
+            break
+        weights = better
+    return probs(weights)
 
 
 def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> FloatArray:
@@ -330,23 +297,18 @@ def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> Fl
     Both are of the same declared outcomes. Axes `[fine category]` in, `[category]` out.
     """
     positions, masses = np.zeros((1, fine.n_categories), dtype=np.int64), probs[np.newaxis]
-    fine_grids, coarse_grids = iter(fine.grids), iter(coarse.grids)
-    numbers = coarse.declared.numbers
-    for name, levels, stride in zip(
-        coarse.declared.names, fine.levels, coarse.strides, strict=True
-    ):
-        if name not in numbers:
-            positions = positions + stride * levels
+    for one, before, levels in zip(coarse.outcomes, fine.outcomes, fine.levels, strict=True):
+        if one.grid is None or before.grid is None:
+            positions = positions + one.stride * levels
             continue
-        points = np.array(next(fine_grids).points)
-        grid, missing = next(coarse_grids), levels == len(points)
-        steps = np.append(points, 0)[levels]
-        lower = grid.lower(steps).astype(np.int64)
-        up = (steps - np.array(grid.points)[lower]) / grid.widths[lower]
+        missing = levels == before.n_known
+        steps = np.append(before.grid.points, 0)[levels]
+        lower = one.grid.lower(steps).astype(np.int64)
+        up = (steps - np.array(one.grid.points)[lower]) / one.grid.widths[lower]
         # Nothing moves from the last point, so its neighbour above is never looked up.
         above = lower + (up > 0)
-        lower, above = (np.where(missing, len(grid.points), one) for one in (lower, above))
-        positions = np.concatenate([positions + stride * lower, positions + stride * above])
+        lower, above = (np.where(missing, one.n_known, place) for place in (lower, above))
+        positions = np.concatenate([positions + one.stride * place for place in (lower, above)])
         masses = np.concatenate([masses * (1 - up), masses * up])
     probs = np.zeros(coarse.n_categories)
     np.add.at(probs, coarse.table[positions], masses)

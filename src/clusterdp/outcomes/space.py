@@ -66,7 +66,7 @@ class MetricLattice(NamedTuple):
         return np.asarray((self.doubled() >> np.array(self.shifts)[:, np.newaxis]) ** 2)
 
 
-class OfObserved(NamedTuple):
+class ObservedRatio(NamedTuple):
     """How a metric is read that is of those with an outcome observed.
 
     Attributes:
@@ -112,7 +112,7 @@ class CategorySpace(Protocol):
         """How much the variance of each metric counts in the design of a channel; `[metric]`."""
         ...
 
-    def of_observed(self) -> dict[int, OfObserved]:
+    def of_observed(self) -> dict[int, ObservedRatio]:
         """The metrics that are of those with an outcome observed, by their places."""
         ...
 

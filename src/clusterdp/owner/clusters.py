@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 
 from clusterdp._lists import parse_names
-from clusterdp.cells.assignment import inflation, parse_by_label, to_number
+from clusterdp.cells.assignment import inflation, parse_by_label, parse_positive
 from clusterdp.cells.layout import EVERYONE
 from clusterdp.channels.base import KEEP_TOTAL, SMALLEST_ROW_EPSILON
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import ParameterError
 from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.planning.forecast import expect_quickly
@@ -54,7 +54,7 @@ def declared_labels(options: OptionList) -> DeclaredLabels | None:
     shares = (1.0,) * len(labels)
     if options.label_shares is not None:
         given = parse_by_label("label_shares", options.label_shares, labels)
-        shares = tuple(to_number("label_shares", given[label]) for label in labels)
+        shares = tuple(parse_positive("label_shares", given[label]) for label in labels)
     assignment = None
     if options.assignment is not None:
         if options.assigned_by is not None:
@@ -65,7 +65,7 @@ def declared_labels(options: OptionList) -> DeclaredLabels | None:
         by_label = parse_by_label("assignment", options.assignment, labels)
         assignment = {label: by_label[label] for label in labels}
     return DeclaredLabels(
-        response=LabelResponse.for_epsilon(labels, options.private_cluster),
+        response=ClusterResponse.for_epsilon(labels, options.private_cluster),
         shares=shares,
         assignment=assignment,
     )
@@ -109,7 +109,7 @@ def left_for_outcomes(epsilon: float, labels: DeclaredLabels) -> float:
     return found
 
 
-def within_given(within_share: float, response: LabelResponse) -> float:
+def within_given(within_share: float, response: ClusterResponse) -> float:
     """The share of an outcome's variance within given labels, from that within true clusters.
 
     A label that is kept with probability q, and else drawn from all alike, tells a unit's cluster

@@ -14,7 +14,7 @@ from clusterdp.outcomes.categories import Categories, CategoriesRecord, together
 from clusterdp.outcomes.chosen_grids import choose_categories, reference_prior
 from clusterdp.outcomes.declaration import (
     QuestionRequest,
-    check_questions,
+    check_partition,
     declare,
     declared_of,
     parse_question,
@@ -174,7 +174,7 @@ def _questions(
     if not declaration.question:
         return best_partition(declared, margins, epsilon)
     given = [parse_question(text) for text in declaration.question]
-    check_questions(given, declared)
+    check_partition(given, declared)
     names = tuple(one.names for one in given)
     if all(one.weight is None for one in given):
         return Partition(names, asked_shares(declared, margins, epsilon, names))

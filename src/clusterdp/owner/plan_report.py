@@ -12,7 +12,7 @@ from clusterdp.published.terms import total_guarantee
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterdp.channels.cluster_response import LabelResponse
+    from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.owner.options import Options
     from clusterdp.owner.question_report import Report
@@ -57,7 +57,7 @@ class PlanReport:
         return 0.0 if self.response is None else self.response.guarantee().epsilon
 
     @property
-    def response(self) -> LabelResponse | None:
+    def response(self) -> ClusterResponse | None:
         """The response that private clusters go through; None where clusters are public."""
         labels = self.given.private_labels
         return None if labels is None else labels.response

@@ -30,11 +30,10 @@ from clusterdp.precision.closed_form import (
     level_noises,
 )
 from clusterdp.precision.prediction import (
-    against_control,
-    asked_noise,
     between_variances,
     group_degrees,
     sampling_variances,
+    spread_over_asked,
     unit_spread,
 )
 from clusterdp.statistics._sum_noise import sum_variances
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.planning.request import Purpose, Scenario
-    from clusterdp.precision.closed_form import ArmCells
+    from clusterdp.precision.closed_form import ArmLayout
     from clusterdp.precision.prediction import Precision
 
 
@@ -110,7 +109,7 @@ class Forecast:
         self._layout, self._epsilon = scenarios[0].layout, epsilon
         self._purposes = purposes
         self._chosen, self._copies = _stand_ins(self._layout)
-        self._cells: dict[float, list[ArmCells]] = {}
+        self._cells: dict[float, list[ArmLayout]] = {}
         self._by_rows = np.array([arm.by_rows for arm in self._cells_of(1.0)])
         self._questions = [
             _Question(build, counts, epsilon, scenario, self._chosen)
@@ -185,9 +184,9 @@ class Forecast:
         for same, part in parts:
             privacy[same] = part
         sampling, layout = question.sampling[metric], self._layout
-        variances = against_control(privacy + sampling, layout)
+        variances = layout.against_control(privacy + sampling)
         by_rows = noise[:, np.newaxis] * self._by_rows
-        rows = against_control(by_rows + sampling[0], layout) - question.between[metric]
+        rows = layout.against_control(by_rows + sampling[0]) - question.between[metric]
         found = np.stack([self._of_purpose(one, variances, rows) for one in self._purposes], axis=1)
         if layout.assigned is None:
             return found
@@ -222,7 +221,7 @@ class Forecast:
             privacy.append(calibrated_variances(arm, alone._replace(cells=both), noise, public))
         return np.stack(privacy, axis=-1)
 
-    def _cells_of(self, weighed: float) -> list[ArmCells]:
+    def _cells_of(self, weighed: float) -> list[ArmLayout]:
         """The cells of each arm, with weights by so much noise in rows."""
         if weighed not in self._cells:
             weights = stratified_weights(self._layout, weighed)
@@ -294,7 +293,7 @@ class _Question:
             likely * sampling_variances(layout, everywhere, values) for values in every
         ]
         self.between = [
-            likely * against_control(between_variances(layout, everywhere, values), layout)
+            likely * layout.against_control(between_variances(layout, everywhere, values))
             for values in every
         ]
         self.counted = [
@@ -321,7 +320,7 @@ class _Question:
     def _of_everyone(self, epsilons: FloatArray, logs: FloatArray, spread: float) -> FloatArray:
         """The noise of units, asked or not, from logarithms at the known ε; axes `[split]`."""
         ratios = np.exp(np.interp(np.log(epsilons), np.log(self._known), logs))
-        return np.asarray(asked_noise(warner(epsilons) * ratios, spread, self._share))
+        return np.asarray(spread_over_asked(warner(epsilons) * ratios, spread, self._share))
 
 
 class _Node(NamedTuple):

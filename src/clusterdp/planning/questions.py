@@ -190,7 +190,7 @@ class _Part:
     def of(cls, declared: DeclaredOutcomes, margins: Mapping[str, Margin], names: Names) -> _Part:
         own = declared_of(declared, names)
         known = {name: margin for name, margin in margins.items() if name in own.margin_spaces}
-        fitted = FittedOutcomes.of(own, known)
+        fitted = FittedOutcomes(own, known)
         usual = place_grids(own, fitted.densities)
         probs = fitted.prior_of(usual).probs
         points = range(usual_points(own), FEWEST_POINTS - 1, -1) if own.numbers else [FEWEST_POINTS]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.space import CategorySpace
 
 
-class ArmCells(NamedTuple):
+class ArmLayout(NamedTuple):
     """What is public of the units of one arm.
 
     Attributes:
@@ -72,7 +72,7 @@ class LevelNoise(NamedTuple):
 
 
 def calibrated_variances(
-    cells: ArmCells, noise: LevelNoise, unit_noise: FloatArray, assumed: FloatArray
+    cells: ArmLayout, noise: LevelNoise, unit_noise: FloatArray, assumed: FloatArray
 ) -> FloatArray:
     """Privacy variances of the arm's mean and of the means of all groups; axes `[..., target]`.
 
@@ -169,7 +169,7 @@ class _System(NamedTuple):
     @classmethod
     def of(
         cls,
-        cells: ArmCells,
+        cells: ArmLayout,
         noise: LevelNoise,
         assumed: FloatArray,
         plain: FloatArray,
@@ -245,7 +245,7 @@ def arm_cells(
     weights: IntArray,
     chosen: IntArray | None = None,
     copies: FloatArray | None = None,
-) -> list[ArmCells]:
+) -> list[ArmLayout]:
     """The cells of each arm; of every cluster, or of some that stand for all.
 
     Args:
@@ -258,7 +258,7 @@ def arm_cells(
     targets = sizes.sum(axis=1, keepdims=True) / (layout.n_units * sizes)
     taken = np.arange(len(sizes)) if chosen is None else chosen
     return [
-        ArmCells(
+        ArmLayout(
             sizes=sizes[taken, arm].astype(np.float64),
             weights=weights[taken, arm].astype(np.float64),
             targets=targets[taken, arm],

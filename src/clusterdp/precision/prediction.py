@@ -24,10 +24,10 @@ from clusterdp.statistics.contrasts import NoisyContrasts
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.precision.closed_form import ArmCells
+    from clusterdp.precision.closed_form import ArmLayout
 
 
 # What is shown in place of a detectable effect that is larger than any effect can be.
@@ -268,27 +268,27 @@ def _by_rows(  # noqa: PLR0913, PLR0917 - what is measured, of whom, and what is
     measured: _Measured,
     share: float,
     layout: Layout,
-    cells: list[ArmCells],
+    cells: list[ArmLayout],
     probs: FloatArray,
     prior: FloatArray,
 ) -> Precision:
     """What to expect of a metric whose rows are of a share of units that are asked."""
     values = measured.values
-    noise = asked_noise(measured.noise, unit_spread(layout, probs, values), share)
+    noise = spread_over_asked(measured.noise, unit_spread(layout, probs, values), share)
     spread = prior @ (values - prior @ values) ** 2
-    assumed = np.asarray(asked_noise(measured.assumed, spread, share))
+    assumed = np.asarray(spread_over_asked(measured.assumed, spread, share))
     arms = zip(cells, measured.levels, noise, strict=True)
     privacy = np.stack([calibrated_variances(*arm, assumed) for arm in arms], axis=-1)
     by_rows = noise * [arm.by_rows for arm in cells]
     return Precision(
-        sampling=against_control(sampling_variances(layout, probs, values), layout),
-        privacy=against_control(privacy, layout),
-        by_rows=against_control(by_rows, layout),
+        sampling=layout.against_control(sampling_variances(layout, probs, values)),
+        privacy=layout.against_control(privacy),
+        by_rows=layout.against_control(by_rows),
         design=GroupDesign.of(layout, probs, values, privacy, by_rows),
     )
 
 
-def asked_noise(noise: Noise, spread: FloatArray | float, share: float) -> Noise:
+def spread_over_asked(noise: Noise, spread: FloatArray | float, share: float) -> Noise:
     """v/π + (1/π − 1)σ²: the noise variance of a unit if a share π of units is asked.
 
     Args:
@@ -377,7 +377,7 @@ class GroupDesign(NamedTuple):
             return None
         sampling = sampling_variances(layout, probs, values)[0]
         return cls(
-            against_control(between_variances(layout, probs, values), layout),
+            layout.against_control(between_variances(layout, probs, values)),
             group_degrees(layout, sampling, privacy, by_rows),
             group_degrees(layout, sampling, np.zeros_like(privacy), np.zeros_like(by_rows)),
         )
@@ -409,19 +409,14 @@ def group_degrees(
         first = last
     variances = sampling + privacy[..., 0, :]
     degrees = layout.assigned.degrees * (variances / (sampling + noise)) ** 2
-    uncertain = against_control(variances**2 / degrees, layout)
-    return np.asarray(np.maximum(against_control(variances, layout) ** 2 / uncertain, 1.0))
+    uncertain = layout.against_control(variances**2 / degrees)
+    return np.asarray(np.maximum(layout.against_control(variances) ** 2 / uncertain, 1.0))
 
 
 def mean_weights(layout: Layout) -> FloatArray:
     """What a unit's variance counts for in the mean of an arm: (n_c/n)²/n_ac; `[cluster, arm]`."""
     shares = layout.sizes.sum(axis=1, keepdims=True) / layout.n_units
     return np.asarray(shares**2 / layout.sizes)
-
-
-def against_control(per_arm: FloatArray, layout: Layout) -> FloatArray:
-    """Variances of effects from those of means; last axis `[arm]`, then `[treatment]`."""
-    return np.asarray(per_arm[..., list(layout.treatments)] + per_arm[..., [layout.control]])
 
 
 def public_unit_noise(mechanism: Mechanism, space: CategorySpace) -> FloatArray:
@@ -472,7 +467,7 @@ def _by_statistics(
     shares = some.sizes.sum(axis=1, keepdims=True) / layout.n_units
     stand_for = len(layout.clusters) / len(chosen)
     return Precision(
-        sampling=against_control(sampling, layout),
+        sampling=layout.against_control(sampling),
         privacy=stand_for * (shares**2 * noise).sum(axis=0, keepdims=True),
         by_rows=None,
     )

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.precision.prediction import Prediction, against_control
-from clusterdp.precision.visible import Sight, shortened
+from clusterdp.precision.prediction import Prediction
+from clusterdp.precision.visible import Sight, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.cluster_response import LabelResponse
+    from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.precision.prediction import Precision
 
 # Of more clusters than this, the largest are shown.
@@ -30,7 +30,7 @@ class TrueClusters(NamedTuple):
     """
 
     column: str
-    response: LabelResponse
+    response: ClusterResponse
 
     @property
     def epsilon(self) -> float:
@@ -48,13 +48,13 @@ class TrueClusters(NamedTuple):
             return []
         n_units, inflated = self._counted(layout)
         largest = np.argsort(-n_units.sum(axis=1), kind="stable")[:_MOST_CLUSTERS]
-        whole = against_control(1 / layout.sizes.sum(axis=0), layout)
+        whole = layout.against_control(1 / layout.sizes.sum(axis=0))
         found = []
         for place in sorted(largest.tolist()):
-            true = against_control(1 / n_units[place], layout) / whole
-            noisy = against_control(inflated[place], layout) / whole
+            true = layout.against_control(1 / n_units[place]) / whole
+            noisy = layout.against_control(inflated[place]) / whole
             predictions = tuple(_prediction(one, true, noisy) for one in precisions)
-            name = shortened(f"{self.column}={layout.clusters[place]}")
+            name = short_name(f"{self.column}={layout.clusters[place]}")
             found.append(Sight(name, None, predictions))
         return found
 

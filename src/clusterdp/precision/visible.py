@@ -108,10 +108,10 @@ def unseen_notes(metrics: Sequence[str], overall: Sequence[Prediction]) -> list[
 def group_name(breakdown: Breakdown, group: int) -> str:
     """A group of a breakdown, for people: `region=north, tier=2`."""
     pairs = zip(breakdown.columns, breakdown.groups[group], strict=True)
-    return shortened(", ".join(f"{column}={label}" for column, label in pairs))
+    return short_name(", ".join(f"{column}={label}" for column, label in pairs))
 
 
-def shortened(name: str) -> str:
+def short_name(name: str) -> str:
     """The name of a group, cut off where it is long."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 

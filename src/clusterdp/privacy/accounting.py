@@ -220,7 +220,7 @@ def resampled_row_loss(keep_prob: Fraction, prior_floor: Fraction) -> tuple[Loss
         )
 
 
-def together(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
+def joint_loss(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
     """The loss of independent releases of the same outcome: losses add. Largest first."""
     joint = no_summary_loss()
     with localcontext(_DIGITS):
@@ -366,7 +366,7 @@ SLACK = 2
 _PRECISION, _MOST_DIGITS, _SMALL = 60, 6, Decimal("0.1")
 
 
-class Suspicion(NamedTuple):
+class BeliefShift(NamedTuple):
     """A belief about one unit's outcome before and after a release, as percentages."""
 
     before: str
@@ -374,7 +374,7 @@ class Suspicion(NamedTuple):
     at_most: str
 
 
-def suspicions(guarantee: Guarantee) -> list[Suspicion]:
+def suspicions(guarantee: Guarantee) -> list[BeliefShift]:
     """How far beliefs of 50%, 10% and 1% can move.
 
     With δ = 0, the odds p/(1−p) of any statement about a unit's outcome change by a factor of at
@@ -387,7 +387,7 @@ def suspicions(guarantee: Guarantee) -> list[Suspicion]:
         context.prec = _PRECISION
         factor = Decimal(guarantee.epsilon).exp() * (SLACK if guarantee.delta else 1)
         return [
-            Suspicion(
+            BeliefShift(
                 before=f"{100 * before:.0f}%",
                 at_least=_percent(before / (before + (1 - before) * factor), ROUND_FLOOR),
                 at_most=_percent(before * factor / (before * factor + 1 - before), ROUND_CEILING),

@@ -59,7 +59,7 @@ def split_budget(total: float | None, shares: Sequence[float]) -> tuple[float | 
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
+class ComposedLoss:
     """Several releases together: what they cost, and what they would cost with one more.
 
     The results hold if no parameter was chosen from the results of earlier releases.
@@ -76,24 +76,24 @@ class Composed:
     reveals_outcome: bool
 
     @classmethod
-    def of(cls, losses: Sequence[ReleaseLoss]) -> Composed:
+    def of(cls, losses: Sequence[ReleaseLoss]) -> ComposedLoss:
         """Some releases together."""
         total = cls(n_releases=0, distribution=None, reveals_outcome=False)
         for loss, times in Counter(losses).items():
             total = total.and_more(loss, times)
         return total
 
-    def and_more(self, loss: ReleaseLoss, times: int = 1) -> Composed:
+    def and_more(self, loss: ReleaseLoss, times: int = 1) -> ComposedLoss:
         """These and some more of a kind."""
         n_releases = self.n_releases + times
         if self.reveals_outcome or _revealed_prob(loss) > _LARGEST_REVEALED_PROB:
-            return Composed(n_releases=n_releases, distribution=None, reveals_outcome=True)
+            return ComposedLoss(n_releases=n_releases, distribution=None, reveals_outcome=True)
         more = to_distribution(*_pair(loss))
         if times > 1:
             more = more.self_compose(times)
         if self.distribution is not None:
             more = self.distribution.compose(more)
-        return Composed(n_releases=n_releases, distribution=more, reveals_outcome=False)
+        return ComposedLoss(n_releases=n_releases, distribution=more, reveals_outcome=False)
 
     def delta(self, epsilon: float) -> float:
         """The δ at which all of them are (ε, δ)-label DP, rounded up."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from clusterdp._text import plain_text, shortest_decimal
 from clusterdp.cells.layout import units_in_words
 from clusterdp.document.text import aligned
-from clusterdp.outcomes.declaration import space_in_words
+from clusterdp.outcomes.declaration import parse_space
 from clusterdp.outcomes.number import Number
 from clusterdp.outcomes.published_names import QUESTION, question_name
 from clusterdp.published._recipes import RowFiles, cautions, recipes, sum_queries
@@ -234,7 +234,7 @@ def _question_outcomes(question: QuestionTerms) -> list[str]:
         is_number = outcome.name in question.outcomes.grids
         clipped = "; numbers beyond the range count as its nearest end" if is_number else ""
         missing = "; it may be missing, and who has it is private" if outcome.may_be_missing else ""
-        values = space_in_words(outcome.space)
+        values = parse_space(outcome.space).in_words
         lines.append(f"- `{outcome.name}`: {values}{clipped}{missing}")
     lines += [f"- impossible unless `{one}`" for one in declared.implications]
     lines += [f"- also measured: `{one}`" for one in declared.metrics]

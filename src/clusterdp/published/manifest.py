@@ -23,7 +23,7 @@ from clusterdp.cells.assignment import (
     are_assignment_probs,
 )
 from clusterdp.cells.layout import AssignedGroups, Breakdown
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.outcomes.categories import CategoriesRecord
 from clusterdp.outcomes.published_names import Rule
@@ -138,7 +138,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     row_order: RowOrderKind | None
     questions: tuple[QuestionTerms, ...]
     asking: QuestionRule | None
-    labels: LabelResponse | None
+    labels: ClusterResponse | None
     assignment: AssignmentProbs | None
     before_look: tuple[BeforeLook | None, ...]
     expected: tuple[Expected | None, ...]

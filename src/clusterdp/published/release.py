@@ -13,8 +13,8 @@ from clusterdp.outcomes.published_names import question_name
 if TYPE_CHECKING:
     from clusterdp.cells.assignment import AssignmentProbs
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.catalogue import Channel
-    from clusterdp.channels.cluster_response import LabelResponse
+    from clusterdp.channels import Channel
+    from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
@@ -96,7 +96,7 @@ class Release:
     provenance: Provenance
     looks: tuple[DrawnLook | None, ...] = ()
     asking: QuestionRule | None = None
-    response: LabelResponse | None = None
+    response: ClusterResponse | None = None
     assignment: AssignmentProbs | None = None
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from clusterdp.channels.base import ASKED_TOTAL
-from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.categories import Categories, CategoriesRecord, together
@@ -98,7 +98,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     """
 
     questions: tuple[QuestionTerms, ...]
-    labels: LabelResponse | None
+    labels: ClusterResponse | None
     guarantee: GuaranteeTerms
 
     @classmethod
@@ -106,7 +106,7 @@ class Terms(Struct, frozen=True, kw_only=True):
         cls,
         spaces: Sequence[Categories],
         mechanisms: Sequence[Mechanism],
-        labels: LabelResponse | None = None,
+        labels: ClusterResponse | None = None,
     ) -> Terms:
         """The terms of a release, from the categories and the mechanism of each question.
 
@@ -214,7 +214,7 @@ class Terms(Struct, frozen=True, kw_only=True):
 def total_guarantee(
     spaces: Sequence[Categories],
     mechanisms: Sequence[Mechanism],
-    labels: LabelResponse | None = None,
+    labels: ClusterResponse | None = None,
 ) -> Guarantee:
     """What the questions of a release cost together, rounded up.
 

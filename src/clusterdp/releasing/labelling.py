@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.assignment import AssignmentProbs
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.cluster_response import LabelResponse
+    from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.engines.base import Progress
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
@@ -48,7 +48,7 @@ class DeclaredLabels:
             same in all of them.
     """
 
-    response: LabelResponse
+    response: ClusterResponse
     shares: tuple[float, ...]
     assignment: Mapping[str, str] | None = None
 
@@ -85,7 +85,7 @@ class Labelling:
         min_cell_size: Pool labels that expect fewer units than this in some arm into one.
     """
 
-    response: LabelResponse
+    response: ClusterResponse
     assignment: AssignmentProbs | None
     min_cell_size: int | None
 

@@ -47,7 +47,7 @@ from clusterdp.rows.value_codes import ANOTHER_TABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
     from clusterdp.engines.base import Counted, Stages, WrittenRows
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from clusterdp.cells.assignment import AssignmentProbs, Pooled, Pooling
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.catalogue import Channel
-    from clusterdp.channels.cluster_response import LabelResponse
+    from clusterdp.channels import Channel
+    from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.engines.base import Engine, Table
     from clusterdp.engines.cells import CellOptions
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -80,7 +80,7 @@ class Prepared:
         return (*of_cells, *aggregation_notes(self.table.aggregates))
 
     @property
-    def response(self) -> LabelResponse | None:
+    def response(self) -> ClusterResponse | None:
         """The response that private clusters go through; None where clusters are public."""
         return None if self.labelling is None else self.labelling.response
 

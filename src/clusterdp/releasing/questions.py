@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
     from clusterdp.mechanisms.draw import CellRelease
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories

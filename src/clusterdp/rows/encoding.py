@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray, IntArray, WordArray
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.encoding import EncodedRows as EncodedOutcomes
+    from clusterdp.outcomes.encoding import OutcomeCodes
     from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.rows.questions import QuestionRule
@@ -95,7 +95,7 @@ class EncodedQuestion(NamedTuple):
         categories: The category of each row, its numbers at the grid point below them.
     """
 
-    outcomes: EncodedOutcomes
+    outcomes: OutcomeCodes
     categories: CodeArray
 
     @property
@@ -141,7 +141,7 @@ class QuestionEncoder:
     def of(cls, space: Categories, *, clip: bool) -> QuestionEncoder:
         """The encoder of a question; `clip` moves outcomes beyond the ends of a space to them."""
         clipped = space.declared.names if clip else ()
-        return cls(space=space, outcomes=OutcomeEncoder.of(space, clipped))
+        return cls(space=space, outcomes=space.encoder(clipped))
 
     def __call__(self, batch: pl.DataFrame) -> EncodedQuestion:
         """The outcomes of a batch, and their categories before numbers are rounded."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
     from clusterdp.channels.sampling import RedrawSampler, TableSampler
     from clusterdp.outcomes.declaration import DeclaredOutcomes
     from clusterdp.rows.encoding import AskedRows, EncodedRows, QuestionEncoder, RowEncoder

@@ -85,7 +85,7 @@ class QuestionCounter:
         return cls(
             encoder=encoder,
             number=number,
-            metrics=tuple(MetricIntegers.of(metric, space) for metric in metrics),
+            metrics=tuple(map(space.integers_of, metrics)),
             levels=asked.levels,
             sums=sums,
             weights=_ones(layout) if asked.weights is None else asked.weights.ravel(),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import CodeArray, IntArray, WordArray
-    from clusterdp.channels.cluster_response import LabelResponse
+    from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey, UnitIds
 
@@ -306,11 +306,11 @@ class NoisyLabels:
             its label says nothing of how its outcomes are randomized.
     """
 
-    response: LabelResponse
+    response: ClusterResponse
     aes_key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, response: LabelResponse, key: ReleaseKey) -> NoisyLabels:
+    def of(cls, response: ClusterResponse, key: ReleaseKey) -> NoisyLabels:
         """The response with the key of a release."""
         return cls(response=response, aes_key=key.for_labels())
 

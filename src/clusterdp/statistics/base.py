@@ -338,11 +338,6 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         return None
 
 
-def against_control(variances: FloatArray, layout: Layout) -> FloatArray:
-    """Variances of differences against control, from those of means `[cluster, arm]`."""
-    return np.asarray(variances[:, list(layout.treatments)] + variances[:, [layout.control]])
-
-
 def lone_unit_squares(sizes: IntArray, means: FloatArray) -> FloatArray:
     """n_c/(n_c−1) times the squared distance of each cell's mean from the rest of its arm.
 

@@ -17,7 +17,6 @@ from clusterdp.statistics.base import (
     Histogram,
     NoisyStatistic,
     SumReading,
-    against_control,
     list_column,
     lone_unit_squares,
     read_lists,
@@ -125,7 +124,7 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         self, layout: Layout, space: CategorySpace, metric: int = 0
     ) -> FloatArray:
         """prop:NH with correction C3: Σy²·Var(noise)·(1/n₀² + 1/n_a²) for every cluster."""
-        return against_control(self.uncentred_variance(layout, space, metric), layout)
+        return layout.against_control(self.uncentred_variance(layout, space, metric))
 
     def uncentred_variance(
         self, layout: Layout, space: CategorySpace, metric: int = 0
@@ -220,7 +219,7 @@ class DrawnCounts(DrawnStatistic):
         treated, control = list(layout.treatments), [layout.control]
         return ClusterContrasts(
             contrasts=means[..., treated] - means[..., control],
-            noise=against_control(arm_noise, layout),
+            noise=layout.against_control(arm_noise),
             arm_noise=arm_noise,
             spread=np.where(sizes > 1, spread * sizes / np.maximum(sizes - 1, 1), lone),
         )

@@ -152,12 +152,12 @@ def variance_bound(population: Population, mechanism: Mechanism) -> VarianceBoun
     rows = mechanism.settled_rows(space)
     if counts is None or counts.scope != "cluster" or not isinstance(rows, ResampledRows):
         raise ParameterError(f"the bound is about Cluster-DP, not about {mechanism.name}")
-    response = rows.response(space)
-    keep, resample = float(response.keep_prob), response.resample_prob
+    bound = rows.bound(space)
+    keep, resample = float(bound.keep_prob), bound.resample_prob
     first = (1 / keep**2 - 1) * _both_arms(homogeneity(population), layout)
 
     scale = counts.noise_scale / layout.sizes  # σ/n_{a,c}
-    floor, n_outcomes = float(response.prior_floor), space.n_categories
+    floor, n_outcomes = float(bound.prior_floor), space.n_categories
     # lem:tq-tp: how far the prior is from the cell's frequencies, in expected L1 distance
     distance = 2 * n_outcomes * (floor + scale * (np.exp(-floor / scale) - np.exp(-1 / scale)))
     values = space.metric_values()[0]

@@ -22,19 +22,19 @@ Masses are changed by factors, never by terms: none falls below 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp.channels._solver import sets as pricing
-from clusterdp.channels._solver.program import Prices, Pull, solve_cones
+from clusterdp.channels._solver.program import Prices, solve_cones
 from clusterdp.channels._solver.sets import distinct, first_sets
 
 if TYPE_CHECKING:
     from clusterdp._arrays import BoolArray, FloatArray
-    from clusterdp.channels._solver.program import ConeProgram, Mixture
-    from clusterdp.channels._solver.sets import Priced
+    from clusterdp.channels._solver.program import ConeProgram, StepMixture
+    from clusterdp.channels._solver.sets import PricedSets
 
 
 # Rounds end once the excess variance is within this share of its lower bound; after much work, of
@@ -61,18 +61,11 @@ _TINY = np.finfo(np.float64).tiny
 _MOST_ADDED, _MOST_SETS, _KEPT_SHARE, _USED = 200, 3000, 0.67, 1e-6
 
 
-class Optimum(NamedTuple):
-    """The best mixture found, and a lower bound on the cost of any; −inf if there is none."""
-
-    mixture: Mixture
-    bound: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Search:
     """The state of the search.
 
     Attributes:
+        program: What is solved.
         high: The high sets so far; axes `[set, category]`.
         mixture: The best mixture whose equations hold.
         centre: The prices that others are held near to.
@@ -86,142 +79,137 @@ class _Search:
         goal: How near to the bound is near enough.
     """
 
-    high: BoolArray
-    mixture: Mixture
-    centre: Prices
-    bound: float = 0.0
-    best: Prices
-    last: Prices
-    promised: float = np.inf
-    penalty: float = _FIRST_PENALTY
-    proved: float = -np.inf
-    n_proofs: int = 0
-    goal: float = GOAL
+    def __init__(self, program: ConeProgram, high: BoolArray, mixture: StepMixture) -> None:
+        self.program, self.high, self.mixture = program, high, mixture
+        nothing = Prices(np.zeros(program.n_categories), np.zeros(program.values.shape))
+        self.centre = self.best = self.last = nothing
+        self.bound, self.promised, self.proved = 0.0, np.inf, -np.inf
+        self.penalty, self.n_proofs, self.goal = _FIRST_PENALTY, 0, GOAL
 
-    def informed(self, program: ConeProgram, priced: Priced) -> _Search:
-        """The search with the bound that pricing gives, if it is larger."""
-        known = program.excess(priced.prices, self.high).max()
-        prices = priced.prices.lowered(max(priced.most, known, 0.0), program.prior)
-        bound = program.value_of(prices)
-        proved = max(self.proved, bound) if priced.is_proved else self.proved
-        search = replace(self, proved=proved)
-        return replace(search, bound=bound, best=prices) if bound > self.bound else search
+    def inform(self, priced: PricedSets) -> None:
+        """Take the bound that pricing gives, if it is larger."""
+        known = self.program.excess(priced.prices, self.high).max()
+        prices = priced.prices.lowered(max(priced.most, known, 0.0), self.program.prior)
+        bound = self.program.value_of(prices)
+        if priced.is_proved:
+            self.proved = max(self.proved, bound)
+        if bound > self.bound:
+            self.bound, self.best = bound, prices
 
-    def moved(self, program: ConeProgram, before: float, last: Prices) -> _Search:
-        """The search after a round: centre and penalty by how much of its promise was kept."""
-        promised = program.value_of(last)
-        kept = (self.bound - before) / max(promised - before, _TINY)
-        search = replace(self, last=last, promised=promised)
+    def move(self, before: float, last: Prices) -> None:
+        """Move centre and penalty after a round, by how much of its promise was kept."""
+        self.last, self.promised = last, self.program.value_of(last)
+        kept = (self.bound - before) / max(self.promised - before, _TINY)
         if kept <= _SERIOUS:
-            return replace(search, penalty=min(self.penalty * _HIGHER, _MOST_PENALTY))
-        lower = max(self.penalty * _LOWER, _LEAST_PENALTY) if kept > _MUCH else self.penalty
-        return replace(search, centre=self.best, penalty=lower)
+            self.penalty = min(self.penalty * _HIGHER, _MOST_PENALTY)
+            return
+        self.centre = self.best
+        if kept > _MUCH:
+            self.penalty = max(self.penalty * _LOWER, _LEAST_PENALTY)
 
-    def corrected(self, program: ConeProgram, proof: Priced) -> _Search:
-        """The search with the bound that a proof gives, which may be lower than was thought."""
-        lower = replace(self, bound=-np.inf, n_proofs=self.n_proofs + 1).informed(program, proof)
-        return replace(lower, centre=lower.best)
+    def correct(self, proof: PricedSets) -> None:
+        """Take the bound that a proof gives, which may be lower than was thought."""
+        self.bound, self.n_proofs = -np.inf, self.n_proofs + 1
+        self.inform(proof)
+        self.centre = self.best
 
-    def with_mixture(self, program: ConeProgram, mixture: Mixture | None) -> _Search:
-        """The search with the better of two mixtures."""
-        if mixture is None or program.cost_of(mixture) >= program.cost_of(self.mixture):
-            return self
-        return replace(self, mixture=mixture)
-
-    def with_sets(self, program: ConeProgram, added: list[BoolArray]) -> _Search:
-        """The search with more sets, without idle ones if there are too many.
+    def add_sets(self, added: list[BoolArray]) -> None:
+        """Add sets, and drop idle ones if there are too many.
 
         Idle are those far from being used both at the best prices and at the last: the bound is of
         the former, and the latter are where they are because of sets.
         """
         kept = self.high
         if len(kept) + sum(map(len, added)) > _MOST_SETS:
-            excess = [program.excess(prices, kept) for prices in (self.best, self.last)]
+            excess = [self.program.excess(prices, kept) for prices in (self.best, self.last)]
             order = np.argsort(-np.maximum(*excess), kind="stable")
             kept = kept[order[: int(_KEPT_SHARE * _MOST_SETS)]]
         used = self.mixture.high[self.mixture.mass > _USED]
-        return replace(self, high=distinct(np.vstack([kept, used, *added])))
+        self.high = distinct(np.vstack([kept, used, *added]))
 
-    def is_settled(self, program: ConeProgram) -> bool:
+    def is_settled(self) -> bool:
         """Whether prices promise hardly more than the bound."""
-        return self.promised - self.bound <= self.goal * (self.promised - program.spread)
+        promised = self.promised - self.program.spread
+        return self.promised - self.bound <= self.goal * promised
 
-    def is_near(self, program: ConeProgram) -> bool:
+    def is_near(self) -> bool:
         """Whether the best mixture costs hardly more than the bound."""
-        cost = program.cost_of(self.mixture)
-        return cost - self.bound <= self.goal * (cost - program.spread)
+        cost = self.program.cost_of(self.mixture)
+        return cost - self.bound <= self.goal * (cost - self.program.spread)
+
+    def round(self, *, is_exact: bool) -> list[BoolArray]:
+        """Take one round; sets worth adding."""
+        program = self.program
+        can_gain = max(self.promised - self.bound, 0.0)
+        precision = max(_PRECISEST, _PRECISE * min(can_gain, 1.0))
+        held = solve_cones(program, self.high, (self.penalty, self.centre), precision)
+        if held is None:
+            self.penalty *= _HIGHER
+            return []
+        before, centre, added = self.bound, self.centre, []
+        for place in _PLACES:
+            priced = pricing.price(program, centre.towards(held.prices, place), held)
+            self.inform(priced)
+            added.append(priced.high[:_MOST_ADDED])
+        self.move(before, held.prices)
+        is_settled = self.is_settled()
+        if is_settled or is_exact:
+            found = solve_cones(program, self.high)
+            if found is not None and program.cost_of(found) < program.cost_of(self.mixture):
+                self.mixture = found
+        if is_settled and not self.is_near():
+            self.penalty = max(self.penalty * _SETTLED_LOWER, _LEAST_PENALTY)
+        return added
+
+    def proof(self) -> PricedSets | None:
+        """Every set priced at the best prices, if the bound is not proved and can be."""
+        if self.bound == self.proved or not pricing.can_be_exact(self.program):
+            return None
+        return pricing.price_exactly(self.program, self.best)
+
+    def proved_bound(self) -> float:
+        """The largest bound that is proved."""
+        if self.proved == -np.inf:
+            proof = self.proof()
+            if proof is None:
+                return _separate_bound(self.program)
+            self.correct(proof)
+        return self.proved
 
 
-def find_optimum(program: ConeProgram) -> Optimum | None:
-    """The least-cost mixture; None if the solver gives up."""
+def find_optimum(program: ConeProgram) -> tuple[StepMixture, float] | None:
+    """The least-cost mixture, and a lower bound on the cost of any (−inf if none is known).
+
+    None if the solver gives up.
+    """
     high = first_sets(program)
     mixture = solve_cones(program, high)
     if mixture is None:
         return None
-    nothing = Prices(np.zeros(program.n_categories), np.zeros(program.values.shape))
-    search = _Search(high=high, mixture=mixture, centre=nothing, best=nothing, last=nothing)
+    search = _Search(program, high, mixture)
     priced = pricing.price(program, mixture.prices, mixture)
-    informed = search.informed(program, priced)
+    search.inform(priced)
     # Prices far off are no centre to begin with, even where their bound is good.
-    search = informed if informed.is_near(program) else search
+    if not search.is_near():
+        search = _Search(program, high, mixture)
     added, work = [priced.high[:_MOST_ADDED]], 0
     for number in range(1, _MOST_ROUNDS):
-        if search.is_near(program):
-            proof = _proof(program, search)
+        if search.is_near():
+            proof = search.proof()
             if proof is None or search.n_proofs == _MOST_PROOFS:
                 break
-            search = search.corrected(program, proof)
+            search.correct(proof)
             added.append(proof.high[:_MOST_ADDED])
-            if search.is_near(program):
+            if search.is_near():
                 break
-        search = search.with_sets(program, added)
+        search.add_sets(added)
         work += search.high.size * (program.n_metrics + 1)
         is_last = work > _MOST_WORK
-        search = replace(search, goal=ROUGH_GOAL if work > _MUCH_WORK else GOAL)
-        search, added = _round(program, search, is_exact=is_last or number % _EXACT_EVERY == 0)
+        search.goal = ROUGH_GOAL if work > _MUCH_WORK else GOAL
+        added = search.round(is_exact=is_last or number % _EXACT_EVERY == 0)
         if is_last:
             break
-    return Optimum(search.mixture, _bound(program, search))
-
-
-def _round(
-    program: ConeProgram, search: _Search, *, is_exact: bool
-) -> tuple[_Search, list[BoolArray]]:
-    """The search after one round, and sets worth adding."""
-    can_gain = max(search.promised - search.bound, 0.0)
-    precision = max(_PRECISEST, _PRECISE * min(can_gain, 1.0))
-    held = solve_cones(program, search.high, Pull(search.penalty, search.centre), precision)
-    if held is None:
-        return replace(search, penalty=search.penalty * _HIGHER), []
-    before, centre, added = search.bound, search.centre, []
-    for place in _PLACES:
-        priced = pricing.price(program, centre.towards(held.prices, place), held)
-        search = search.informed(program, priced)
-        added.append(priced.high[:_MOST_ADDED])
-    search = search.moved(program, before, held.prices)
-    is_settled = search.is_settled(program)
-    if is_settled or is_exact:
-        search = search.with_mixture(program, solve_cones(program, search.high))
-    if is_settled and not search.is_near(program):
-        search = replace(search, penalty=max(search.penalty * _SETTLED_LOWER, _LEAST_PENALTY))
-    return search, added
-
-
-def _proof(program: ConeProgram, search: _Search) -> Priced | None:
-    """Every set priced at the best prices, if the bound is not proved and can be."""
-    if search.bound == search.proved or not pricing.can_be_exact(program):
-        return None
-    return pricing.price_exactly(program, search.best)
-
-
-def _bound(program: ConeProgram, search: _Search) -> float:
-    """The largest bound that is proved."""
-    if search.proved > -np.inf:
-        return search.proved
-    proof = _proof(program, search)
-    if proof is None:
-        return _separate_bound(program)
-    return search.corrected(program, proof).proved
+    return search.mixture, search.proved_bound()
 
 
 def _separate_bound(program: ConeProgram) -> float:
@@ -229,7 +217,7 @@ def _separate_bound(program: ConeProgram) -> float:
     if program.n_metrics == 1:
         return -np.inf
     found = [find_optimum(program.of_metric(metric)) for metric in range(program.n_metrics)]
-    return sum(-np.inf if alone is None else alone.bound for alone in found)
+    return sum(-np.inf if alone is None else alone[1] for alone in found)
 
 
 # Steps nowhere more probable than this are left out before; and after, if equations hold without.
@@ -244,7 +232,7 @@ _EXACT, _BEYOND = 1e-11, 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reduced:
+class ReducedMixture:
     """Few steps that fulfil the equations of a program.
 
     Attributes:
@@ -262,7 +250,7 @@ class Reduced:
     cost: float
 
 
-def reduce_mixture(program: ConeProgram, mixture: Mixture) -> Reduced | None:
+def reduce_mixture(program: ConeProgram, mixture: StepMixture) -> ReducedMixture | None:
     """At most (m + 1)·K of a mixture's steps, as good as all; None if the equations are lost."""
     used = _likeliest(program, mixture.high, mixture.mass) > _UNUSED
     mass = mixture.mass[used]
@@ -273,7 +261,9 @@ def reduce_mixture(program: ConeProgram, mixture: Mixture) -> Reduced | None:
     return _best_exact(program, full, _eliminated(program, full))
 
 
-def _best_exact(program: ConeProgram, full: Reduced, mass: FloatArray) -> Reduced | None:
+def _best_exact(
+    program: ConeProgram, full: ReducedMixture, mass: FloatArray
+) -> ReducedMixture | None:
     """The steps of these masses without the negligible ones, at its best; None if not exact."""
     likeliest = _likeliest(program, full.high, mass)
     exact = []
@@ -290,13 +280,13 @@ def _likeliest(program: ConeProgram, high: BoolArray, mass: FloatArray) -> Float
     return np.asarray(mass * program.levels(high).max(axis=1))
 
 
-def _equations(program: ConeProgram, full: Reduced) -> FloatArray:
+def _equations(program: ConeProgram, full: ReducedMixture) -> FloatArray:
     """What a unit of each mass adds to probabilities and means; axes `[equation, step]`."""
     levels = program.levels(full.high).T
     return np.vstack([levels, *[levels * output for output in full.outputs.T]])
 
 
-def _eliminated(program: ConeProgram, full: Reduced) -> FloatArray:
+def _eliminated(program: ConeProgram, full: ReducedMixture) -> FloatArray:
     """Masses of at most as many steps as there are equations, at no higher cost.
 
     Steps join in turn, likeliest first; as many as are too many are then emptied.
@@ -350,7 +340,7 @@ def _polished(
     mass: FloatArray,
     outputs: FloatArray,
     reveals: FloatArray,
-) -> Reduced:
+) -> ReducedMixture:
     """Steps whose equations hold to the precision of doubles, not of the solver."""
     levels = program.levels(high)
     totals, means = _right(program, reveals)
@@ -370,7 +360,7 @@ def _polished(
     outputs = moved / mass[:, np.newaxis]
     revealed = program.delta * float((program.prior * reveals**2).sum())
     cost = float((outputs**2).sum(axis=1) @ mass) + revealed
-    return Reduced(high=high, mass=mass, outputs=outputs, reveals=reveals, cost=cost)
+    return ReducedMixture(high=high, mass=mass, outputs=outputs, reveals=reveals, cost=cost)
 
 
 def _inverse(levels: FloatArray, mass: FloatArray) -> FloatArray:
@@ -380,7 +370,7 @@ def _inverse(levels: FloatArray, mass: FloatArray) -> FloatArray:
     return np.asarray((directions[:, spanned] / sizes[spanned]) @ directions[:, spanned].T)
 
 
-def _is_exact(program: ConeProgram, reduced: Reduced) -> bool:
+def _is_exact(program: ConeProgram, reduced: ReducedMixture) -> bool:
     """Whether masses are above 0, all equations hold, and what reveals is within its ends."""
     if not len(reduced.mass) or not (reduced.mass > 0).all():
         return False

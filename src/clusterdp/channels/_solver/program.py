@@ -88,7 +88,7 @@ class ConeProgram:
         """The cost of no noise at all: Σ_y p(y)·|Y(y)|²."""
         return float((self.prior * self.values**2).sum())
 
-    def cost_of(self, mixture: Mixture) -> float:
+    def cost_of(self, mixture: StepMixture) -> float:
         """What a mixture costs whose equations hold."""
         used = mixture.mass > 0
         cost = float((mixture.moved[used] ** 2 / mixture.mass[used, np.newaxis]).sum())
@@ -151,7 +151,7 @@ class Prices(NamedTuple):
         return Prices(self.total - excess * prior, self.mean)
 
 
-class Mixture(NamedTuple):
+class StepMixture(NamedTuple):
     """What the program found.
 
     Attributes:
@@ -169,24 +169,10 @@ class Mixture(NamedTuple):
     prices: Prices
 
 
-class Pull(NamedTuple):
-    """What holds prices near a centre, and allows the equations slack in proportion to the way.
-
-    Attributes:
-        penalty: The weight of the squared distance in the dual.
-        centre: The centre.
-    """
-
-    penalty: float
-    centre: Prices
-
-    def weights(self, program: ConeProgram) -> FloatArray:
-        """Twice the penalty on the square of each price; axes `[category]`.
-
-        It weighs a price by the prior, mixed with the uniform one: rare categories have prices that
-        do not vanish with them.
-        """
-        return np.asarray(self.penalty * 2 / (program.prior + 1 / program.n_categories))
+if TYPE_CHECKING:
+    # A penalty on squared distances from a centre holds prices near it in the dual. It allows the
+    # equations slack in proportion to the way.
+    Pull = tuple[float, Prices]
 
 
 # Duality gap of a mixture to be used. Equations hold to this share of it, or to rounding.
@@ -204,7 +190,7 @@ _REGULAR = (1e-15, 1e-13, 1e-11, 1e-9)
 
 def solve_cones(
     program: ConeProgram, high: BoolArray, pull: Pull | None = None, precision: float = FINE
-) -> Mixture | None:
+) -> StepMixture | None:
     """The best mixture of steps with these high sets; None if equations stay open.
 
     Args:
@@ -213,24 +199,34 @@ def solve_cones(
         pull: What picks one of many dual solutions, and leaves equations open; None for neither.
         precision: The duality gap to reach. Where rounding allows no more, the result has less.
     """
-    system = _System.of(program, high, pull)
+    system = _System(program, high, pull)
     point = system.start()
     for _ in range(_MOST_STEPS):
-        state = system.state(point)
-        if state.is_within(point, precision):
+        opened = system.opened(point)
+        if _is_within(point, opened, precision):
             break
-        stepped = system.step(point, state, precision)
+        stepped = system.step(point, opened, precision)
         if stepped is None:
             break
         point = stepped
     prices = system.prices(point.prices)
     # Mixtures whose equations are open look cheaper than the best there is. With δ, ρ closes them.
     most = _OPEN if pull is None and not program.delta else np.inf
-    if not np.abs(system.state(point).open_equations).max() <= most:
+    if not np.abs(system.opened(point)[0]).max() <= most:
         return None
     moved = point.mass[:, np.newaxis] * system.means(point.prices) / 2
     reveals = _reveals(program, moved.T @ program.levels(high))
-    return Mixture(high, point.mass, moved, reveals, Prices(prices[0], prices[1:]))
+    return StepMixture(high, point.mass, moved, reveals, Prices(prices[0], prices[1:]))
+
+
+def _is_within(
+    point: _Point, opened: tuple[FloatArray, FloatArray, FloatArray], precision: float
+) -> bool:
+    """Whether the gap is as small as wanted, and what is open is negligible beside it."""
+    equations, slacks = (np.abs(one).max() for one in opened[:2])
+    return bool(
+        point.gap <= precision and equations <= _EQUATIONS * precision and slacks <= precision
+    )
 
 
 def _reveals(program: ConeProgram, means: FloatArray) -> FloatArray:
@@ -270,56 +266,27 @@ class _Point(NamedTuple):
         return float(self.mass @ self.slack)
 
 
-class _State(NamedTuple):
-    """What is wrong at a point, and what a step is made of.
-
-    Attributes:
-        gradients: ∇c; axes `[set, 1 + metric, coordinate]`, the last two in one.
-        open_equations: What is missing in the equations; axes as prices, in one.
-        open_slacks: c + s; axes `[set]`.
-        curvature: Minus the second derivative of the dual objective; `[category]` per price.
-    """
-
-    gradients: FloatArray
-    open_equations: FloatArray
-    open_slacks: FloatArray
-    curvature: FloatArray
-
-    def is_within(self, point: _Point, precision: float) -> bool:
-        """Whether the gap is as small as wanted, and what is open is negligible beside it."""
-        equations = np.abs(self.open_equations).max()
-        slacks = np.abs(self.open_slacks).max()
-        return bool(
-            point.gap <= precision and equations <= _EQUATIONS * precision and slacks <= precision
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _System:
     """A program with its high sets, in the coordinates of the method.
 
-    Attributes:
+    Args:
         program: The program.
+        high: The high sets; axes `[set, category]`.
         pull: What holds prices near a centre, if anything.
+
+    Attributes:
         features: Levels in coordinates; axes `[set, coordinate]`.
         basis: Prices are coordinates times this; axes `[coordinate, category]`.
     """
 
-    program: ConeProgram
-    pull: Pull | None
-    features: FloatArray
-    basis: FloatArray
-
-    @classmethod
-    def of(cls, program: ConeProgram, high: BoolArray, pull: Pull | None) -> _System:
-        """The system of some high sets."""
+    def __init__(self, program: ConeProgram, high: BoolArray, pull: Pull | None) -> None:
         prior, rise = program.prior, program.ratio - 1
         others = np.delete(np.arange(len(prior)), prior.argmax())
-        basis = np.vstack([prior, (np.eye(len(prior))[others] - prior) / rise])
         within = (high @ prior)[:, np.newaxis]
-        features = np.ones(high.shape)
-        features[:, 1:] = (high[:, others] - within) / (1 + rise * within)
-        return cls(program=program, pull=pull, features=features, basis=basis)
+        self.program, self.pull = program, pull
+        self.basis = np.vstack([prior, (np.eye(len(prior))[others] - prior) / rise])
+        self.features = np.ones(high.shape)
+        self.features[:, 1:] = (high[:, others] - within) / (1 + rise * within)
 
     def prices(self, coordinates: FloatArray) -> FloatArray:
         """Prices; axes `[1 + metric, category]`."""
@@ -342,19 +309,23 @@ class _System:
         coordinates[0, 0] = -cost
         return _Point(coordinates, np.full(n_sets, 1 / n_sets), np.full(n_sets, cost))
 
-    def state(self, point: _Point) -> _State:
-        """What is wrong at a point."""
+    def opened(self, point: _Point) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What is wrong at a point, and what a step is made of.
+
+        Returns:
+            What is missing in the equations, axes as prices, in one; c + s, axes `[set]`; and ∇c,
+            axes `[set, 1 + metric, coordinate]`, the last two in one.
+        """
         totals, means = self.features @ point.prices[0], self.means(point.prices)
         factors = np.column_stack([np.ones(len(means)), means / 2])
         gradients = (factors[:, :, np.newaxis] * self.features[:, np.newaxis]).reshape(
             len(factors), -1
         )
-        slope, curvature = self._objective(self.prices(point.prices))
-        return _State(
-            gradients,
+        slope, _ = self._objective(self.prices(point.prices))
+        return (
             (slope @ self.basis.T).ravel() - point.mass @ gradients,
             totals + (means**2).sum(axis=1) / 4 + point.slack,
-            curvature,
+            gradients,
         )
 
     def _objective(self, prices: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -368,43 +339,48 @@ class _System:
             slope[1:] -= program.delta * reveals
             curvature[1:] = (wanted == reveals) * program.delta / (2 * program.prior)
         if self.pull is not None:
-            weights = self.pull.weights(program)
-            centre = np.vstack([self.pull.centre.total, self.pull.centre.mean])
+            penalty, centre = self.pull[0], np.vstack([*self.pull[1]])
+            # The prior, mixed with the uniform one: prices of rare categories do not vanish.
+            weights = penalty * 2 / (program.prior + 1 / program.n_categories)
             slope, curvature = slope - weights * (prices - centre), curvature + weights
         return slope, curvature
 
-    def step(self, point: _Point, state: _State, precision: float) -> _Point | None:
+    def step(
+        self, point: _Point, opened: tuple[FloatArray, FloatArray, FloatArray], precision: float
+    ) -> _Point | None:
         """One step of Newton's method, aimed where a first one without a barrier would end."""
-        solve = _solver(self._matrix(point, state))
+        open_equations, open_slacks, gradients = opened
+        solve = _solver(self._matrix(point, gradients))
         if solve is None:
             return None
 
         def change(products: FloatArray, slacks: FloatArray) -> _Point:
             """The change that moves μ·s by `products` and c + s by −`slacks`."""
             pushed = (products + point.mass * slacks) / point.slack
-            flat = solve(state.open_equations - pushed @ state.gradients)
-            slack = -(state.gradients @ flat) - slacks
+            flat = solve(open_equations - pushed @ gradients)
+            slack = -(gradients @ flat) - slacks
             mass = (products - point.mass * slack) / point.slack
             return _Point(flat.reshape(point.prices.shape), mass, slack)
 
         complementary = point.mass * point.slack
-        first = change(-complementary, state.open_slacks)
+        first = change(-complementary, open_slacks)
         room = point.room(first)
         share = min(1.0, max(point.moved(first, room).gap / point.gap, _LEAST_SHARE)) ** 3
         aim = max(share * point.gap, _AIM * precision) / len(complementary)
         bent = (self.means(first.prices) ** 2).sum(axis=1) / 4
         second = change(
             aim - complementary - room**2 * first.mass * first.slack,
-            state.open_slacks + room**2 * bent,
+            open_slacks + room**2 * bent,
         )
         return point.moved(second, _STEP * point.room(second) if point.room(second) < 1 else 1.0)
 
-    def _matrix(self, point: _Point, state: _State) -> FloatArray:
+    def _matrix(self, point: _Point, gradients: FloatArray) -> FloatArray:
         """The matrix of Newton's method in prices alone."""
-        gradients, n_coordinates = state.gradients, len(self.basis)
+        n_coordinates = len(self.basis)
+        _, curvatures = self._objective(self.prices(point.prices))
         matrix = gradients.T @ (gradients * (point.mass / point.slack)[:, np.newaxis])
         bend = self.features.T @ (self.features * point.mass[:, np.newaxis]) / 2
-        for place, curvature in enumerate(state.curvature):
+        for place, curvature in enumerate(curvatures):
             own = slice(place * n_coordinates, (place + 1) * n_coordinates)
             if curvature.any():
                 matrix[own, own] += (self.basis * curvature) @ self.basis.T

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.channels._solver.program import ConeProgram, Mixture
+    from clusterdp.channels._solver.program import ConeProgram, StepMixture
 
 
 # Up to this many categories every set is a candidate from the start.
@@ -126,18 +126,6 @@ _CHUNK = 16_384
 _DISTURBANCE = 1e-11
 
 
-class Corner(NamedTuple):
-    """Points where spheres meet, many at once.
-
-    Attributes:
-        inside: The other categories whose spheres hold the point; axes `[point, category]`.
-        meeting: The categories whose spheres meet there; axes `[point, sphere]`.
-    """
-
-    inside: BoolArray
-    meeting: IntArray
-
-
 def n_cells(n_metrics: int, n_categories: int) -> int:
     """An upper bound on how many sets `corners` leads to."""
     return sum(comb(n_categories, j) * 2 ** (j + 1) for j in range(1, n_metrics + 1))
@@ -159,8 +147,13 @@ def patterns(n_spheres: int) -> FloatArray:
     return np.array(list(product((0.0, 1.0), repeat=n_spheres)))
 
 
-def corners(program: ConeProgram, prices: Prices) -> Iterator[Corner]:
-    """Points on the border of every cell."""
+def corners(program: ConeProgram, prices: Prices) -> Iterator[tuple[BoolArray, IntArray]]:
+    """Points on the border of every cell, where spheres meet, many at once.
+
+    Yields:
+        The other categories whose spheres hold a point, axes `[point, category]`; and the
+        categories whose spheres meet there, axes `[point, sphere]`.
+    """
     origin = _origin(program, prices)
     # In coordinates around the origin, g_y(x) = p·|x|² − total − x·mean.
     total = prices.total + prices.mean.T @ origin - program.prior * (origin @ origin)
@@ -172,7 +165,7 @@ def corners(program: ConeProgram, prices: Prices) -> Iterator[Corner]:
                 squares = (points**2).sum(axis=1)
                 inside = np.outer(squares, program.prior) < total + points @ mean.T
                 np.put_along_axis(inside, meeting[valid], values=False, axis=1)
-                yield Corner(inside, meeting[valid])
+                yield inside, meeting[valid]
 
 
 def _origin(program: ConeProgram, prices: Prices) -> FloatArray:
@@ -253,7 +246,7 @@ _NONE = 1e-11
 _LOCAL_STEPS, _MORE_STARTS = 8, 5000
 
 
-class Priced(NamedTuple):
+class PricedSets(NamedTuple):
     """High sets worth adding.
 
     Attributes:
@@ -277,31 +270,26 @@ def n_sets_to_price(program: ConeProgram) -> int:
     return cells
 
 
-def is_exact_every_round(program: ConeProgram) -> bool:
-    """Whether exact pricing is fast enough to be done often."""
-    return n_sets_to_price(program) <= _MOST_EVERY_ROUND
-
-
 def can_be_exact(program: ConeProgram) -> bool:
     """Whether exact pricing is possible at all."""
     return n_sets_to_price(program) <= _MOST_AT_ALL
 
 
-def price(program: ConeProgram, prices: Prices, mixture: Mixture) -> Priced:
+def price(program: ConeProgram, prices: Prices, mixture: StepMixture) -> PricedSets:
     """Sets to add: exactly where that is fast, else by local search around a mixture."""
-    if is_exact_every_round(program):
+    if n_sets_to_price(program) <= _MOST_EVERY_ROUND:
         return price_exactly(program, prices)
     return price_locally(program, prices, mixture)
 
 
-def price_exactly(program: ConeProgram, prices: Prices) -> Priced:
+def price_exactly(program: ConeProgram, prices: Prices) -> PricedSets:
     """The sets with the largest excess, and a bound on it that holds for every set."""
     if n_sets_to_price(program) == 1 << program.n_categories:
         return price_all_sets(program, prices)
     return price_cells(program, disturbed(prices))
 
 
-def price_locally(program: ConeProgram, prices: Prices, mixture: Mixture) -> Priced:
+def price_locally(program: ConeProgram, prices: Prices, mixture: StepMixture) -> PricedSets:
     """Sets found by turns: the best set for an output, the best output for a set.
 
     Turns begin at the outputs of the mixture, at the best one of every set in it, at the centres of
@@ -326,7 +314,7 @@ def price_locally(program: ConeProgram, prices: Prices, mixture: Mixture) -> Pri
         outputs = program.levels(high) @ prices.mean.T / 2
     high = distinct(np.vstack(found))
     excess = program.excess(prices, high)
-    return Priced(
+    return PricedSets(
         _largest(high, excess), float(excess.max(initial=0.0)), is_proved=False, prices=prices
     )
 
@@ -340,7 +328,7 @@ def _spread(points: FloatArray) -> FloatArray:
     return np.vstack([points, share * first + (1 - share) * second])
 
 
-def price_all_sets(program: ConeProgram, prices: Prices) -> Priced:
+def price_all_sets(program: ConeProgram, prices: Prices) -> PricedSets:
     """Excess of every set, by sums over subsets."""
     sums = np.zeros((1, program.n_metrics + 2))
     features = _features(program, prices)
@@ -350,12 +338,12 @@ def price_all_sets(program: ConeProgram, prices: Prices) -> Priced:
     excess[[0, -1]] = -np.inf
     chosen = np.argsort(-excess, kind="stable")[:_MOST_RETURNED]
     high = members(chosen, program.n_categories)
-    return Priced(
+    return PricedSets(
         _largest(high, excess[chosen]), float(excess.max()), is_proved=True, prices=prices
     )
 
 
-def price_cells(program: ConeProgram, prices: Prices) -> Priced:
+def price_cells(program: ConeProgram, prices: Prices) -> PricedSets:
     """Excess of every set that is best for some output.
 
     Cells belong to levels of 1 and `ratio`, not to unit mass. Where an excess is found, cells are
@@ -365,7 +353,9 @@ def price_cells(program: ConeProgram, prices: Prices) -> Priced:
     if most > _NONE:
         again, more, bound = _scan(program, prices.lowered(most, program.prior))
         high, most = distinct(np.vstack([high, again])), most + max(more, bound, 0.0)
-    return Priced(_largest(high, program.excess(prices, high)), most, is_proved=True, prices=prices)
+    return PricedSets(
+        _largest(high, program.excess(prices, high)), most, is_proved=True, prices=prices
+    )
 
 
 def _scan(program: ConeProgram, prices: Prices) -> tuple[BoolArray, float, float]:
@@ -374,39 +364,32 @@ def _scan(program: ConeProgram, prices: Prices) -> tuple[BoolArray, float, float
     found = [np.zeros((0, program.n_categories), np.bool_)]
     # Outside of every sphere: the step of one level, whose mass is one.
     most = most_mass = float(_excess(program, features, np.zeros(len(features)))[0])
-    for corner in corners(program, prices):
-        excess, mass = _corner_excess(program, features, corner)
+    for inside, meeting in corners(program, prices):
+        # The cells around a point; axes `[point, pattern]`.
+        spheres = features.T[meeting]  # [point, sphere, feature]
+        sums = (inside @ features.T)[:, np.newaxis] + patterns(meeting.shape[1]) @ spheres
+        excess, mass = _excess(program, features, sums)
         if not excess.size:
             continue
         most = max(most, float(excess.max()))
         most_mass = max(most_mass, float((excess * mass).max()))
-        found += _worth_adding(corner, excess)
+        found.append(_worth_adding(inside, meeting, excess))
     high = distinct(np.vstack(found))
     high = high[high.any(axis=1) & ~high.all(axis=1)]
     return _largest(high, program.excess(prices, high)), most, most_mass
 
 
-def _corner_excess(
-    program: ConeProgram, features: FloatArray, corner: Corner
-) -> tuple[FloatArray, FloatArray]:
-    """Excess and mass of the cells around points; axes `[point, pattern]`."""
-    others = corner.inside @ features.T
-    meeting = features.T[corner.meeting]  # [point, sphere, feature]
-    sums = others[:, np.newaxis] + patterns(corner.meeting.shape[1]) @ meeting
-    return _excess(program, features, sums)
-
-
-def _worth_adding(corner: Corner, excess: FloatArray) -> Iterator[BoolArray]:
+def _worth_adding(inside: BoolArray, meeting: IntArray, excess: FloatArray) -> BoolArray:
     """The sets with the largest excess around points, if above 0."""
     flat = excess.ravel()
     chosen = np.flatnonzero(flat > _NONE)
     if len(chosen) > _MOST_RETURNED:
         chosen = chosen[np.argpartition(-flat[chosen], _MOST_RETURNED)[:_MOST_RETURNED]]
     point, pattern = np.divmod(chosen, excess.shape[1])
-    high = corner.inside[point]
-    is_inside = patterns(corner.meeting.shape[1])[pattern] > 0
-    np.put_along_axis(high, corner.meeting[point], is_inside, axis=1)
-    yield high
+    high = inside[point]
+    is_inside = patterns(meeting.shape[1])[pattern] > 0
+    np.put_along_axis(high, meeting[point], is_inside, axis=1)
+    return high
 
 
 def _features(program: ConeProgram, prices: Prices) -> FloatArray:

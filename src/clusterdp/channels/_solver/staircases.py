@@ -38,8 +38,10 @@ from clusterdp.channels._solver.program import ConeProgram
 from clusterdp.channels.base import TABLE_TOTAL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.channels._solver.generation import Reduced
+    from clusterdp.channels._solver.generation import ReducedMixture
 
 
 # A category thought rarer than this is designed for as if it were this rare; with δ, revealing it
@@ -77,25 +79,6 @@ class Staircase:
         return np.asarray(self.outputs**2 @ probs - values**2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Scaling:
-    """How values become those of a program: ordered, centred, and every metric of weight one.
-
-    Attributes:
-        order: The categories in the order of the program; axes `[category]`.
-        centre: What is subtracted; axes `[metric]`.
-        unit: What is divided by; axes `[metric]`.
-    """
-
-    order: IntArray
-    centre: FloatArray
-    unit: FloatArray
-
-    def restored(self, scaled: FloatArray) -> FloatArray:
-        """Numbers of the program in units of the metrics; axes `[metric, ...]`."""
-        return np.asarray(self.centre[:, np.newaxis] + self.unit[:, np.newaxis] * scaled)
-
-
 def design_staircase(
     values: FloatArray, prior: FloatArray, weights: FloatArray, *, ratio: float, delta: float = 0.0
 ) -> Staircase | None:
@@ -112,22 +95,22 @@ def design_staircase(
     """
     if not np.ptp(values, axis=1).any():
         return None
-    program, scaling = _program(values, prior, weights, ratio, delta)
+    program, order, restored = _program(values, prior, weights, ratio, delta)
     # Matrices are small: threads that wait for each other take five times as long as one.
     with _linear_algebra().limit(limits=1, user_api="blas"):
         found = find_optimum(program)
-        reduced = None if found is None else reduce_mixture(program, found.mixture)
+        reduced = None if found is None else reduce_mixture(program, found[0])
     if found is None or reduced is None:
         return None
-    back = np.argsort(scaling.order, kind="stable")
+    back = np.argsort(order, kind="stable")
     levels = np.where(reduced.high, ratio, 1.0)
     return Staircase(
         high=reduced.high[:, back],
         low=reduced.mass / (levels @ program.prior),
-        outputs=scaling.restored(reduced.outputs.T),
-        reveals=scaling.restored(reduced.reveals)[:, back],
+        outputs=restored(reduced.outputs.T),
+        reveals=restored(reduced.reveals)[:, back],
         ratio=ratio,
-        gap=_gap(program, reduced, found.bound),
+        gap=_gap(program, reduced, found[1]),
     )
 
 
@@ -141,8 +124,13 @@ def _linear_algebra() -> ThreadpoolController:
 
 def _program(
     values: FloatArray, prior: FloatArray, weights: FloatArray, ratio: float, delta: float
-) -> tuple[ConeProgram, _Scaling]:
-    """The program for some values, in which the cost is of the size of one."""
+) -> tuple[ConeProgram, IntArray, Callable[[FloatArray], FloatArray]]:
+    """The program for some values, in which the cost is of the size of one.
+
+    Returns:
+        The program, in which values are ordered and centred, and every metric has weight one; the
+        categories in its order; and what gives numbers `[metric, ...]` in units of the metrics.
+    """
     # Neighbours in value become neighbours in order: a high set then has few runs.
     order = np.lexsort(values[::-1])
     likely = np.maximum(prior[order] / prior.sum(), _RAREST_REVEALED if delta else _RAREST)
@@ -163,7 +151,11 @@ def _program(
         delta=delta,
         ends=ends / unit[:, np.newaxis],
     )
-    return program, _Scaling(order=order, centre=centre, unit=unit)
+
+    def restored(scaled: FloatArray) -> FloatArray:
+        return np.asarray(centre[:, np.newaxis] + unit[:, np.newaxis] * scaled)
+
+    return program, order, restored
 
 
 def k_ary_noise(values: FloatArray, prior: FloatArray, ratio: float) -> FloatArray:
@@ -179,7 +171,7 @@ def _k_ary_squares(values: FloatArray, prior: FloatArray, ratio: float) -> Float
     return np.asarray(outputs**2 @ released)
 
 
-def _gap(program: ConeProgram, reduced: Reduced, bound: float) -> float:
+def _gap(program: ConeProgram, reduced: ReducedMixture, bound: float) -> float:
     """By how much of the least excess variance a channel may exceed it."""
     spread = program.spread
     if reduced.cost - bound <= _NO_GAP:

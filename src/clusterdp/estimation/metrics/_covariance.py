@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
     from clusterdp.estimation.means.functions import CategoryFunction
     from clusterdp.estimation.means.spread import UnitNoise
     from clusterdp.estimation.metrics.parse import Source

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.metrics.mean import MetricRows
     from clusterdp.estimation.reading.cuts import Segment
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.metric import Comparison
+    from clusterdp.outcomes.metric import Threshold
 
 
 # No share counts for this much more than another when shares are made monotone.
@@ -105,7 +105,7 @@ class Levels(NamedTuple):
                 f"observed are estimated; ask for {outcome!r}"
             )
         place = space.declared.names.index(outcome)
-        values = np.array([float(value or 0) for value in space.level_values[place]])
+        values = np.array([float(value or 0) for value in space.outcomes[place].values])
         number = space.declared.spaces[outcome]
         step, divided = 0.0, np.ones(len(values) - 1, dtype=np.bool_)
         if isinstance(number, Number):
@@ -312,7 +312,7 @@ class MeanBounds(NamedTuple):
     possible: MetricRange
 
     @classmethod
-    def of_share(cls, comparison: Comparison, space: Categories) -> MeanBounds:
+    def of_share(cls, comparison: Threshold, space: Categories) -> MeanBounds:
         """The bounds of a comparison by `>=`, `>`, `<=` or `<`."""
         names = space.declared.names
         number = space.declared.numbers[comparison.outcome]

@@ -17,8 +17,8 @@ from clusterdp.estimation.metrics.mean import Found, MetricRows
 from clusterdp.estimation.metrics.observed import AskedOfObserved
 from clusterdp.estimation.metrics.quantiles import quantile_effects
 from clusterdp.estimation.metrics.ratio import RatioRows, ratios_apart
-from clusterdp.outcomes import metric_requests
-from clusterdp.outcomes.metric import Comparison, Metric
+from clusterdp.outcomes import grammar
+from clusterdp.outcomes.metric import Metric, Threshold
 from clusterdp.outcomes.number import Number
 
 if TYPE_CHECKING:
@@ -242,9 +242,9 @@ def _parse(entry: Any, spaces: Sequence[Categories]) -> list[tuple[int, Asked]]:
             for name, values in entry.items()
         ]
     if isinstance(entry, str):
-        request = metric_requests.parse_metric_request(entry)
+        request = grammar.parse_metric_request(entry)
         missing = [name for space in spaces for name in space.declared.missing]
-        if not isinstance(request, metric_requests.Ratio):
+        if not isinstance(request, grammar.Ratio):
             question = _question_of(request.outcomes(missing), request, spaces)
             return [(question, _asked(request, spaces[question]))]
         metrics = [one.naming_observed(missing) for one in (request.above, request.below)]
@@ -262,7 +262,7 @@ def _parse(entry: Any, spaces: Sequence[Categories]) -> list[tuple[int, Asked]]:
 
 
 def _question_of(
-    used: Collection[str], request: metric_requests.MetricRequest, spaces: Sequence[Categories]
+    used: Collection[str], request: grammar.MetricRequest, spaces: Sequence[Categories]
 ) -> int:
     """The place of the question that has some outcomes, which a request uses."""
     names = [name for space in spaces for name in space.declared.names]
@@ -282,15 +282,15 @@ def _question_of(
 
 
 def _asked(
-    request: metric_requests.Mean | metric_requests.Quantile | metric_requests.Distribution,
+    request: grammar.Mean | grammar.Quantile | grammar.Distribution,
     space: Categories,
 ) -> Asked:
     match request:
-        case metric_requests.Mean(metric=metric):
+        case grammar.Mean(metric=metric):
             return _mean(metric, space)
-        case metric_requests.Quantile(outcome=outcome, share=share):
+        case grammar.Quantile(outcome=outcome, share=share):
             return AskedQuantile(str(request), Levels.of(outcome, space), share)
-        case metric_requests.Distribution(outcome=outcome):
+        case grammar.Distribution(outcome=outcome):
             return AskedDistribution(str(request), Levels.of(outcome, space))
 
 
@@ -304,16 +304,16 @@ def _mean(metric: Metric, space: Categories) -> Asked:
     return AskedMean(_function(metric, space))
 
 
-def _uncut(metric: Metric, space: Categories) -> Comparison | None:
+def _uncut(metric: Metric, space: Categories) -> Threshold | None:
     """The metric as a comparison that shares are bounded for; None if it is none."""
     factor, *others = metric.factors
-    if others or not isinstance(factor, Comparison) or factor.sign in {"==", "!="}:
+    if others or not isinstance(factor, Threshold) or factor.sign in {"==", "!="}:
         return None
     metric.check_factors(space.declared.spaces)
     return None if _is_exact(factor, space) else factor
 
 
-def _is_exact(comparison: Comparison, space: Categories) -> bool:
+def _is_exact(comparison: Threshold, space: Categories) -> bool:
     """Whether no number is rounded across a threshold."""
     number = space.declared.spaces[comparison.outcome]
     if not isinstance(number, Number):
@@ -329,7 +329,7 @@ def _function(metric: Metric, space: Categories) -> CategoryFunction:
         return CategoryFunction.declared(name, space, declared.metrics.index(metric))
     metric.check(declared.spaces)
     for factor in metric.factors:
-        if isinstance(factor, Comparison) and not _is_exact(factor, space):
+        if isinstance(factor, Threshold) and not _is_exact(factor, space):
             raise ParameterError(
                 f"{name!r} compares the number {factor.outcome!r} with a value that is no cut, "
                 "where units were rounded across it; the owner would have to declare it "

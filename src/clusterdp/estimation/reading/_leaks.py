@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels import Channel
 
 
 # The probability that any sound column of an estimate is refused.

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.cells.layout import Layout
+    from clusterdp.channels import Channel
     from clusterdp.channels.asked import AskedChannel
-    from clusterdp.channels.catalogue import Channel
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.published.release import Release
 
