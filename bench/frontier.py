@@ -23,10 +23,10 @@ from bench.regrets import measure_regrets, regret_lines
 from clusterdp.cells.layout import Layout
 from clusterdp.outcomes.space import Ends
 from clusterdp.planning import choose as planning
-from clusterdp.planning import request as reference
-from clusterdp.planning.choose import Request
+from clusterdp.planning import expected as reference
+from clusterdp.planning.expected import Scenario
 from clusterdp.planning.prediction import predict
-from clusterdp.planning.request import Scenario
+from clusterdp.spec.request import BudgetRequest
 from clusterdp.studies import formulas as theory
 from clusterdp.studies import populations as paper
 from clusterdp.studies.populations import shipped_features
@@ -133,7 +133,7 @@ def with_plans(draws: list[Table]) -> list[Table]:
     blind = Scenario(layout, space, reference.uniform_reference(space))
     plans = {
         (epsilon, share): planning.choose(
-            Request(epsilon=epsilon, purpose=purpose_of(share)), blind
+            BudgetRequest(epsilon=epsilon, purpose=purpose_of(share)), blind
         )
         for epsilon in EPSILONS
         for share in SHARES
@@ -369,7 +369,7 @@ def come_true() -> str:
         probs = table.counts / table.layout.sizes[..., np.newaxis]
         known = Scenario(table.layout, table.space, reference.cell_reference(probs))
         for epsilon in (0.5, 2.0):
-            mechanism = planning.choose(Request(epsilon=epsilon), known)
+            mechanism = planning.choose(BudgetRequest(epsilon=epsilon), known)
             predicted = predict(mechanism, known).privacy_std_error ** 2
             drawn = simulate_releases(
                 table.counts, table.layout, table.space, mechanism, n_replicates=4000, rng=rng

@@ -18,8 +18,8 @@ import clusterdp as cdp
 from bench.frontier import Table, limit, observed
 from clusterdp.cells.layout import Layout
 from clusterdp.planning import choose as planning
-from clusterdp.planning.choose import Request
-from clusterdp.planning.request import Scenario, uniform_reference
+from clusterdp.planning.expected import Scenario, uniform_reference
+from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.studies import populations as paper
 
@@ -99,7 +99,9 @@ def measure(draw: Draw, epsilon: float, n_tables: int, rng: np.random.Generator)
     first = draw(rng)
     blind = Scenario(first.layout, first.space, uniform_reference(first.space))
     purpose = f"segments:{SEGMENT}"
-    asked = [Request(epsilon=epsilon, purpose=purpose, counts_share=one) for one in (None, 0.0)]
+    asked = [
+        BudgetRequest(epsilon=epsilon, purpose=purpose, counts_share=one) for one in (None, 0.0)
+    ]
     learned, plain = (planning.choose(one, blind) for one in asked)
     counts = learned.find(NoisyCounts)
     share = 0.0 if counts is None else 2 / counts.noise_scale / epsilon

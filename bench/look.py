@@ -27,7 +27,7 @@ from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
 from clusterdp.outcomes.grid import Density, place_grid
 from clusterdp.outcomes.look import look_space, settle_outcomes
 from clusterdp.planning.advice import advise_look
-from clusterdp.planning.request import Scenario, uniform_reference
+from clusterdp.planning.expected import Scenario, uniform_reference
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.noise import simulated_noise
 

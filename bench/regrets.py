@@ -9,9 +9,10 @@ import numpy as np
 
 import clusterdp as cdp
 from clusterdp.planning import choose as planning
-from clusterdp.planning.choose import Request
+from clusterdp.planning.expected import Scenario, uniform_reference
 from clusterdp.planning.prediction import asked_noise, expect_with, purpose_variance
-from clusterdp.planning.request import Scenario, parse_purpose, uniform_reference
+from clusterdp.spec.purpose import parse_purpose
+from clusterdp.spec.request import BudgetRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,7 @@ def measure_regrets(
 
 def regrets_of(scenario: Scenario, epsilon: float) -> Regrets:
     """Regrets against the best of a fine search for each purpose, every channel designed."""
-    chosen = planning.choose(Request(epsilon=epsilon), scenario)
+    chosen = planning.choose(BudgetRequest(epsilon=epsilon), scenario)
     purposes = parse_purpose(None, scenario.layout)
 
     def variances(mechanism: Mechanism, noise: FloatArray) -> list[float]:

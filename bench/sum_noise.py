@@ -26,8 +26,9 @@ from clusterdp.mechanisms import catalogue as builders
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.planning import forecast
-from clusterdp.planning._split import Shares, best_split
-from clusterdp.planning.request import Scenario, cell_reference, parse_purpose
+from clusterdp.planning._split import SumShareRequest, best_split
+from clusterdp.planning.expected import Scenario, cell_reference
+from clusterdp.spec.purpose import parse_purpose
 from clusterdp.statistics import _sum_noise
 from clusterdp.statistics._sum_noise import sum_variances
 
@@ -115,7 +116,7 @@ def planned_errors(case: Case, scenario: Scenario, epsilon: float) -> FloatArray
         return builders.optimal(epsilon=epsilon, prior=case.prior.tolist(), sums=sums)
 
     best = best_split(
-        [build], [scenario], epsilon=epsilon, counts=(0.0,), given=Shares(), purpose=None
+        [build], [scenario], epsilon=epsilon, counts=(0.0,), given=SumShareRequest(), purpose=None
     ).split
     predicted = forecast.Forecast([build], 0.0, epsilon, [scenario], purposes)
     return np.asarray(np.sqrt(predicted(np.array([best[1:]]))[0]))

@@ -16,8 +16,8 @@ from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.categories import CategoriesRecord
 from clusterdp.outcomes.declaration import DeclaredRecord
 from clusterdp.published.manifest import BeforeLook, ColumnNames, Manifest
-from clusterdp.published.provenance import Provenance, Spent
-from clusterdp.published.terms import GuaranteeTerms, QuestionTerms
+from clusterdp.spec.provenance import Provenance, Spent
+from clusterdp.spec.terms import GuaranteeTerms, QuestionTerms
 from clusterdp.statistics import Statistic
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.storage.folder import FileSum

@@ -22,12 +22,12 @@ from clusterdp.engines.spark.table import SparkTable
 from clusterdp.errors import TableChangedError
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.labelling import DeclaredLabels
 from clusterdp.releasing.pipeline import release_in_memory, run_release
 from clusterdp.releasing.prepare import prepare, prepare_table
 from clusterdp.releasing.targets import Silence, write_with
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.clusters import PrivateClusters
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from clusterdp.storage.store_folder import StoreFolder
@@ -64,9 +64,8 @@ def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
         columns=columns,
         control=None,
         clip=case.clip,
-        min_cell_size=case.min_cell_size,
         aggregates=case.aggregates,
-        labels=case.labels,
+        clusters=case.clusters,
         key=ReleaseKey(b"k" * 32),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
@@ -104,7 +103,7 @@ def test_private_clusters_of_blocks_are_released_alike(
 ) -> None:
     """With looks at those asked; in memory and in a folder. Labels are as many as markets."""
     table = some_table(400, rng)
-    labels = DeclaredLabels(
+    labels = PrivateClusters(
         response=ClusterResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
     )
     columns = replace(BLOCK_COLUMNS, private_cluster=True)
@@ -113,7 +112,7 @@ def test_private_clusters_of_blocks_are_released_alike(
     )
     released = {}
     for name, frame in {"local": table, "spark": to_spark(spark, table)}.items():
-        prepared = prepare(frame, columns=columns, spaces=BLOCK_SPACES, labels=labels)
+        prepared = prepare(frame, columns=columns, spaces=BLOCK_SPACES, clusters=labels)
         key, noise = ReleaseKey(b"k" * 32), simulated_noise(np.random.default_rng(0))
         made = release_in_memory(prepared, mechanisms, key, noise)
         again = simulated_noise(np.random.default_rng(0))
@@ -139,7 +138,7 @@ def test_kept_columns_that_reveal_a_private_cluster_are_noticed(
 ) -> None:
     """By both engines, and no other column is."""
     given = table.with_columns(twin=10 - 2 * pl.col("market"), other=pl.col("user") % 5)
-    case = Case(kept=("twin", "other"), labels=MARKETS)
+    case = Case(kept=("twin", "other"), clusters=MARKETS)
     for frame in (given, to_spark(spark, given)):
         with pytest.warns(
             cdp.OwnerNotice, match="column 'twin' is kept and gives 'market'"
@@ -276,9 +275,8 @@ def open_for(source: str, case: Case) -> Prepared:
         columns=case.columns(),
         spaces=(case.space,),
         clip=case.clip,
-        min_cell_size=case.min_cell_size,
         aggregates=case.aggregates,
-        labels=case.labels,
+        clusters=case.clusters,
     )
 
 

@@ -14,8 +14,8 @@ from clusterdp.engines.local import _reading
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.spark import _kept_columns
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.leaks import leak_notice
+from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

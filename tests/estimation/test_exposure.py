@@ -27,7 +27,7 @@ from clusterdp.estimation.report.headline import headline
 from clusterdp.estimation.report.tables import as_text
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.rows.columns import Columns
+from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

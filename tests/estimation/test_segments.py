@@ -283,8 +283,8 @@ def test_absurd_cuts_are_refused(release: cdp.Release) -> None:
 
 def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
     from clusterdp.releasing.pipeline import run_release
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.spec.columns import Columns
     from clusterdp.statistics.noise import add_exact_noise
 
     release = run_release(
@@ -296,7 +296,6 @@ def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
         ),
         control=None,
         clip=False,
-        min_cell_size=None,
         key=ReleaseKey.from_system(),
         add_noise=add_exact_noise,
     )

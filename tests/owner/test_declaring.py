@@ -10,8 +10,8 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.owner.declaring import Declaration
-from clusterdp.owner.parse import parse_options, read_options
+from clusterdp.spec.parse import read_options
+from drafts import draft_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,22 +72,15 @@ def visits(rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def declared_as(texts: dict[str, list[str]]) -> Declaration:
-    given: dict[str, Any] = {name: tuple(text) for name, text in texts.items()}
-    return Declaration(**given)
-
-
 def test_one_meaning_wherever_it_comes_from(tmp_path: Path) -> None:
-    by_python, by_texts = parse_options(PYTHON), parse_options(TEXTS)
-    assert by_texts.declaration == declared_as(TEXTS)
+    by_python, by_texts = draft_of(PYTHON), draft_of(TEXTS)
+    assert by_python.request.outcomes == by_texts.request.outcomes
     assert by_python.spaces == by_texts.spaces
-    np.testing.assert_array_equal(
-        by_python.chosen.questions[0].probs, by_texts.chosen.questions[0].probs
-    )
+    np.testing.assert_array_equal(by_python.questions[0].probs, by_texts.questions[0].probs)
     for text in (ARRAYS, TABLES):
         path = tmp_path / "spec.toml"
         path.write_text(text)
-        assert read_options(path) == by_texts
+        assert read_options(path) == by_texts.request.options
 
 
 def test_a_command_declares_the_same(visits: pl.DataFrame, tmp_path: Path) -> None:
@@ -116,18 +109,18 @@ def test_a_release_by_a_plan_has_the_plans_grids(visits: pl.DataFrame, tmp_path:
     plan.save(path)
     again = cdp.Plan.load(path)
     assert again.options == plan.options
-    assert again.options.spaces[0] == plan.options.spaces[0]
+    assert draft_of(again.options).spaces[0] == draft_of(plan.options).spaces[0]
     # The grids follow from the plan alone, also if the reference is another.
     other = path.read_text().replace("mean:2,std:8", "mean:20,std:20")
     path.write_text(other)
     moved = cdp.Plan.load(path).options
-    assert moved.spaces[0].grids == plan.options.spaces[0].grids
+    assert draft_of(moved).spaces[0].grids == draft_of(plan.options).spaces[0].grids
     assert (
-        parse_options({**PYTHON, "reference": moved.reference}).spaces[0].grids
-        != moved.spaces[0].grids
+        draft_of({**PYTHON, "reference": moved.reference}).spaces[0].grids
+        != draft_of(moved).spaces[0].grids
     )
     released = cdp.release(visits, plan, unit="user")
-    assert released.questions[0].space == plan.options.spaces[0]
+    assert released.questions[0].space == draft_of(plan.options).spaces[0]
 
 
 def test_a_plan_shows_every_metric(visits: pl.DataFrame) -> None:
@@ -152,7 +145,7 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
     (entry,) = cdp.Ledger(ledger).balance("us").spent
     assert entry.outcomes == ("visit", "order", "spend")
     options = entry.content["options"]
-    assert parse_options({**options, "reference": None}).spaces == parse_options(PYTHON).spaces
+    assert draft_of({**options, "reference": None}).spaces == draft_of(PYTHON).spaces
 
 
 @pytest.mark.parametrize(
@@ -175,13 +168,13 @@ def test_what_is_refused(change: dict[str, Any], message: str, visits: pl.DataFr
 
 
 def test_margins_that_contradict_implications_are_noted() -> None:
-    chosen = parse_options({**PYTHON, "reference": {"visit": 0.1, "order": 0.4}}).chosen
+    chosen = draft_of({**PYTHON, "reference": {"visit": 0.1, "order": 0.4}})
     assert any("contradicts the implications" in note for note in chosen.notes)
-    assert not parse_options(PYTHON).chosen.notes
+    assert not draft_of(PYTHON).notes
 
 
 def test_an_effect_on_a_metric() -> None:
-    assert parse_options({**PYTHON, "mde": 0.2}).target == (0, 0, 0.2)
-    assert parse_options({**PYTHON, "mde": "0.2"}).target == (0, 0, 0.2)
-    assert parse_options({**PYTHON, "mde": {"spend": 3}}).target == (0, 2, 3.0)
-    assert parse_options({**PYTHON, "mde": "spend>=20=0.1"}).target == (0, 3, 0.1)
+    assert draft_of({**PYTHON, "mde": 0.2}).target() == (0, 0, 0.2)
+    assert draft_of({**PYTHON, "mde": "0.2"}).target() == (0, 0, 0.2)
+    assert draft_of({**PYTHON, "mde": {"spend": 3}}).target() == (0, 2, 3.0)
+    assert draft_of({**PYTHON, "mde": "spend>=20=0.1"}).target() == (0, 3, 0.1)

@@ -10,8 +10,9 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.owner.parse import parse_options, read_options
 from clusterdp.published.verification import verify_folder
+from clusterdp.spec.parse import parse_options, read_options
+from drafts import draft_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,9 +145,9 @@ def test_what_is_refused(shop: pl.DataFrame) -> None:
 def test_most_are_taken_to_be_observed_and_that_is_said(
     reference: dict[str, str], share: float
 ) -> None:
-    options = parse_options({**PARTS, "missing": "spend", "reference": reference})
-    _, question = options.chosen.questions
+    chosen = draft_of({**PARTS, "missing": "spend", "reference": reference})
+    _, question = chosen.questions
     observed = float(question.categories.metric_values()[1] @ question.probs)
     assert observed == pytest.approx(share, abs=0.01)
     said = "spend is taken to be observed for 90% of units"
-    assert any(said in note for note in options.chosen.notes) == ("spend_observed" not in reference)
+    assert any(said in note for note in chosen.notes) == ("spend_observed" not in reference)

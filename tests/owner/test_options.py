@@ -15,9 +15,9 @@ import typer.main
 import clusterdp as cdp
 from clusterdp.cli.app import app
 from clusterdp.owner import keywords
-from clusterdp.owner.fields import DECLARED, REQUESTED, flag_of
-from clusterdp.owner.parse import parse_options, read_options
-from clusterdp.planning.choose import Request
+from clusterdp.spec.fields import DECLARED, REQUESTED, flag_of
+from clusterdp.spec.parse import parse_options, read_options
+from clusterdp.spec.request import BudgetRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def test_types_of_python_cover_what_is_checked() -> None:
 
 
 def test_options_hold_what_a_request_holds() -> None:
-    assert {one.name for one in fields(Request)} == {*REQUESTED, "purpose", "asked"}
+    assert {one.name for one in fields(BudgetRequest)} == {*REQUESTED, "purpose", "asked"}
 
 
 @pytest.mark.parametrize(

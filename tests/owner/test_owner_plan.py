@@ -12,6 +12,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import run
 from clusterdp.outcomes.declaration import parse_space
+from drafts import draft_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,8 +100,8 @@ def test_a_plan_comes_back_from_its_file(space: Any, table: pl.DataFrame, tmp_pa
     plan.save(path)
     again = cdp.Plan.load(path)
     assert again.options == plan.options
-    assert again.options.spaces[0] == plan.options.spaces[0]
-    assert again.options.spaces[0].declared.spaces == {"clicks": parse_space(space)}
+    assert draft_of(again.options).spaces[0] == draft_of(plan.options).spaces[0]
+    assert draft_of(again.options).spaces[0].declared.spaces == {"clicks": parse_space(space)}
     assert "epsilon: 1.0" in repr(again)
     assert "epsilon: 1.0" in again._repr_html_()
     with pytest.raises(cdp.ParameterError, match="plan again"):

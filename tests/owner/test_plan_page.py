@@ -15,9 +15,9 @@ import clusterdp as cdp
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import assert_refused, run
 from clusterdp._text import percent
-from clusterdp.owner.parse import parse_options
 from clusterdp.owner.plan import make_plan
 from clusterdp.owner.plan_page import plan_command, two_digits
+from clusterdp.spec.parse import parse, parse_options
 from page_checks import assert_sound_page, page_text
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def test_the_command_makes_the_same_plan_and_names_no_file(tmp_path: Path) -> No
 
 def test_a_budget_that_cannot_be_had_is_left_out() -> None:
     """Noisy counts cost 1 at every ε, so that nothing is left for rows at a smaller one."""
-    given = parse_options({**ONE, "mechanism": "cluster-dp", "noise_scale": 2.0})
+    given = parse({**ONE, "mechanism": "cluster-dp", "noise_scale": 2.0})
     made = Made(make_plan(PEOPLE, given))
     budgets = [float(stop["texts"]["epsilon"]) for stop in made.stops]
     assert min(budgets) > 1

@@ -11,9 +11,9 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run
 from clusterdp.errors import ParameterError
-from clusterdp.owner.fields import flag_of
 from clusterdp.published.folder import read_manifest
-from clusterdp.published.provenance import LONGEST, Provenance, Spent
+from clusterdp.spec.fields import flag_of
+from clusterdp.spec.provenance import LONGEST, Provenance, Spent
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from assertions import assert_variance
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.planning import choose as planning
-from clusterdp.planning.choose import Request
 from clusterdp.planning.compare import compare, smallest_epsilon
+from clusterdp.planning.expected import Scenario, histogram_reference
 from clusterdp.planning.prediction import (
     RowNoise,
     expect,
@@ -22,7 +22,8 @@ from clusterdp.planning.prediction import (
     predict_metrics,
     purpose_variance,
 )
-from clusterdp.planning.request import Scenario, histogram_reference, parse_purpose
+from clusterdp.spec.purpose import parse_purpose
+from clusterdp.spec.request import BudgetRequest
 from coverage_rates import released_metrics
 from populations import make_layout
 
@@ -112,7 +113,7 @@ def test_a_weight_moves_noise_from_its_metric_to_others() -> None:
 def test_the_split_is_within_a_hundredth_of_the_best(purpose: str) -> None:
     """Against a search that designs every channel, without interpolation."""
     known = funnel()
-    chosen = planning.choose(Request(epsilon=1.7, purpose=purpose), known)
+    chosen = planning.choose(BudgetRequest(epsilon=1.7, purpose=purpose), known)
     (wanted,) = parse_purpose(purpose)
 
     def objective(mechanism: Mechanism) -> float:
@@ -141,19 +142,21 @@ def test_noise_between_designed_channels_is_interpolated() -> None:
 
 
 def test_mechanisms_that_cannot_serve_are_left_out() -> None:
-    (compared,) = compare([Request(epsilon=1)], [funnel()])
+    (compared,) = compare([BudgetRequest(epsilon=1)], [funnel()])
     names = [option.name for option in compared.options]
     assert "noisy-horvitz-thompson" not in names
     assert {"optimal", "cluster-dp", "noisy-histogram"} <= set(names)
     assert all(len(option.overall) == 3 for option in compared.options)
     with pytest.raises(cdp.ParameterError, match="noisy contrasts are of one metric"):
-        compare([Request(epsilon=1, mechanism="noisy-horvitz-thompson")], [funnel()])
+        compare([BudgetRequest(epsilon=1, mechanism="noisy-horvitz-thompson")], [funnel()])
 
 
 @pytest.mark.parametrize("metric", [0, 2])
 def test_the_smallest_epsilon_for_an_effect_on_a_metric(metric: int) -> None:
-    known, request = funnel(), Request(mechanism="optimal", purpose="segments:0.5")
-    at_one = planning.choose(Request(mechanism="optimal", epsilon=1, purpose="segments:0.5"), known)
+    known, request = funnel(), BudgetRequest(mechanism="optimal", purpose="segments:0.5")
+    at_one = planning.choose(
+        BudgetRequest(mechanism="optimal", epsilon=1, purpose="segments:0.5"), known
+    )
     effect = predict(at_one, known, 0.5, metric).detectable_effect
     assert smallest_epsilon([request], effect, [known], (0, metric)) == pytest.approx(1, rel=0.03)
 

@@ -9,13 +9,13 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.planning import choose as planning
-from clusterdp.planning import request as reference
+from clusterdp.planning import expected as reference
 from clusterdp.planning.advice import scope_of_counts, share_of_counts
-from clusterdp.planning.choose import Request
-from clusterdp.planning.compare import compare, to_options
+from clusterdp.planning.compare import compare, mechanism_options
+from clusterdp.planning.expected import Scenario
 from clusterdp.planning.prediction import predict
-from clusterdp.planning.request import Scenario
 from clusterdp.precision.unit_noise import unit_noise
+from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.studies import formulas as theory
 from clusterdp.studies import populations as paper
@@ -34,14 +34,14 @@ def blind(layout: cdp.Layout, space: CategorySpace = LEVELS) -> Scenario:
     return Scenario(layout, space, reference.uniform_reference(space))
 
 
-def counts_of(request: Request, scenario: Scenario) -> NoisyCounts | None:
+def counts_of(request: BudgetRequest, scenario: Scenario) -> NoisyCounts | None:
     """The noisy counts of a plan."""
     return planning.choose(request, scenario).find(NoisyCounts)
 
 
 def test_counts_are_of_cells_where_these_are_large_and_else_of_arms() -> None:
     of_cells, of_arms = (
-        counts_of(Request(epsilon=4), blind(one)) for one in (LARGE_CELLS, SMALL_CELLS)
+        counts_of(BudgetRequest(epsilon=4), blind(one)) for one in (LARGE_CELLS, SMALL_CELLS)
     )
     assert of_cells is not None
     assert of_arms is not None
@@ -67,20 +67,20 @@ def test_counts_that_could_not_pay_are_not_recommended(scenario: Scenario) -> No
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(epsilon=1.9),
-        Request(epsilon=4, purpose="overall"),
-        Request(epsilon=4, counts_share=0),
-        Request(epsilon=4, prior=(1,) * 12),
+        BudgetRequest(epsilon=1.9),
+        BudgetRequest(epsilon=4, purpose="overall"),
+        BudgetRequest(epsilon=4, counts_share=0),
+        BudgetRequest(epsilon=4, prior=(1,) * 12),
     ],
     ids=str,
 )
-def test_plans_without_counts(request_: Request) -> None:
+def test_plans_without_counts(request_: BudgetRequest) -> None:
     assert counts_of(request_, blind(LARGE_CELLS)) is None
 
 
 def test_a_declared_reference_is_trusted() -> None:
     declared = reference.histogram_reference(LEVELS, [1.0] * 12)
-    assert counts_of(Request(epsilon=4), Scenario(LARGE_CELLS, LEVELS, declared)) is None
+    assert counts_of(BudgetRequest(epsilon=4), Scenario(LARGE_CELLS, LEVELS, declared)) is None
 
 
 @pytest.mark.parametrize("layout", [LARGE_CELLS, SMALL_CELLS], ids=["large", "small"])
@@ -90,7 +90,7 @@ def test_counts_cost_little_if_outcomes_are_uniform_after_all(
 ) -> None:
     """The default plan's segments, against those of the best plan for uniform outcomes."""
     made, plain = (
-        planning.choose(Request(epsilon=epsilon, counts_share=share), blind(layout))
+        planning.choose(BudgetRequest(epsilon=epsilon, counts_share=share), blind(layout))
         for share in (None, 0.0)
     )
     assert made.find(NoisyCounts) is not None
@@ -100,10 +100,10 @@ def test_counts_cost_little_if_outcomes_are_uniform_after_all(
 
 def test_the_options_of_a_plan_make_it_again() -> None:
     for layout, purpose in ((LARGE_CELLS, None), (SMALL_CELLS, None), (LARGE_CELLS, "overall")):
-        plan = compare([Request(epsilon=4, purpose=purpose)], [blind(layout)])[0]
+        plan = compare([BudgetRequest(epsilon=4, purpose=purpose)], [blind(layout)])[0]
         assert plan.chosen == "optimal"
-        options = to_options([plan])
-        assert planning.choose(Request(**options), blind(layout)) == plan.choice.mechanism
+        options = mechanism_options([plan])
+        assert planning.choose(BudgetRequest(**options), blind(layout)) == plan.choice.mechanism
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_what_counts_gain_in_experiment_one() -> None:
     scenario = blind(tables[0].layout, tables[0].space)
     rng = np.random.default_rng()
 
-    def variance(request: Request) -> float:
+    def variance(request: BudgetRequest) -> float:
         mechanism = planning.choose(request, scenario)
         found = [
             theory.excess_variance(
@@ -135,8 +135,8 @@ def test_what_counts_gain_in_experiment_one() -> None:
         return float(np.mean(found))
 
     segments = "segments:0.1"
-    learned = variance(Request(epsilon=4, purpose=segments))
-    plain = variance(Request(epsilon=4, purpose=segments, counts_share=0.0))
+    learned = variance(BudgetRequest(epsilon=4, purpose=segments))
+    plain = variance(BudgetRequest(epsilon=4, purpose=segments, counts_share=0.0))
     assert learned <= 0.85 * plain
 
 
@@ -149,7 +149,9 @@ def test_counts_insure_against_a_wrong_reference(rng: np.random.Generator) -> No
     scenario = blind(LARGE_CELLS)
 
     def variance(counts_share: float, prior: tuple[float, ...]) -> float:
-        request = Request(epsilon=4, prior=prior, purpose="segments:0.1", counts_share=counts_share)
+        request = BudgetRequest(
+            epsilon=4, prior=prior, purpose="segments:0.1", counts_share=counts_share
+        )
         made = planning.choose(request, scenario)
         noise = unit_noise(counts, LARGE_CELLS, LEVELS, made, rng)
         return float(noise.mean())

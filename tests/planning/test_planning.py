@@ -12,10 +12,11 @@ from clusterdp.channels.base import SMALLEST_ROW_EPSILON
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.channels.resampling import ResamplingBudget
 from clusterdp.planning import choose as planning
-from clusterdp.planning import request as reference
-from clusterdp.planning.choose import Request
+from clusterdp.planning import expected as reference
+from clusterdp.planning.expected import Scenario
 from clusterdp.planning.prediction import expect, predict, purpose_variance
-from clusterdp.planning.request import Scenario, parse_purpose
+from clusterdp.spec.purpose import parse_purpose
+from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums, NoisyTotals
 from clusterdp.studies import formulas as theory
@@ -35,25 +36,25 @@ FALLING = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [50, 25, 
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(mechanism="optimal", epsilon=2),
-        Request(mechanism="optimal", epsilon=2, delta=1e-5, sums_share=0.2),
-        Request(mechanism="optimal", epsilon=2, counts_share=0.1),
-        Request(mechanism="optimal", epsilon=2, counts_share=0.1, prior=(1, 1, 1, 1, 1, 5)),
-        Request(mechanism="optimal", epsilon=2, prior=(1, 1, 1, 1, 1, 5)),
-        Request(mechanism="cluster-dp", epsilon=2),
-        Request(mechanism="cluster-free-dp", epsilon=2, delta=1e-5),
-        Request(mechanism="cluster-dp", epsilon=2, prior_floor=0.02),
-        Request(mechanism="cluster-dp", epsilon=2, noise_scale=7),
-        Request(mechanism="noisy-histogram", epsilon=2),
-        Request(mechanism="noisy-horvitz-thompson", epsilon=2),
-        Request(epsilon=2),
-        Request(epsilon=2, purpose="overall"),
-        Request(epsilon=2, purpose="segments:0.03", totals_share=0.05),
-        Request(epsilon=2, totals_share=0, sums_share=0),
+        BudgetRequest(mechanism="optimal", epsilon=2),
+        BudgetRequest(mechanism="optimal", epsilon=2, delta=1e-5, sums_share=0.2),
+        BudgetRequest(mechanism="optimal", epsilon=2, counts_share=0.1),
+        BudgetRequest(mechanism="optimal", epsilon=2, counts_share=0.1, prior=(1, 1, 1, 1, 1, 5)),
+        BudgetRequest(mechanism="optimal", epsilon=2, prior=(1, 1, 1, 1, 1, 5)),
+        BudgetRequest(mechanism="cluster-dp", epsilon=2),
+        BudgetRequest(mechanism="cluster-free-dp", epsilon=2, delta=1e-5),
+        BudgetRequest(mechanism="cluster-dp", epsilon=2, prior_floor=0.02),
+        BudgetRequest(mechanism="cluster-dp", epsilon=2, noise_scale=7),
+        BudgetRequest(mechanism="noisy-histogram", epsilon=2),
+        BudgetRequest(mechanism="noisy-horvitz-thompson", epsilon=2),
+        BudgetRequest(epsilon=2),
+        BudgetRequest(epsilon=2, purpose="overall"),
+        BudgetRequest(epsilon=2, purpose="segments:0.03", totals_share=0.05),
+        BudgetRequest(epsilon=2, totals_share=0, sums_share=0),
     ],
     ids=str,
 )
-def test_what_is_chosen_keeps_the_budget_and_what_was_given(request_: Request) -> None:
+def test_what_is_chosen_keeps_the_budget_and_what_was_given(request_: BudgetRequest) -> None:
     mechanism = planning.choose(request_, UNIFORM)
     assert mechanism.guarantee(SPACE).epsilon <= 2
     if request_.prior_floor:
@@ -97,7 +98,7 @@ def test_the_split_is_within_a_hundredth_of_the_best(
     epsilon: float, known: Scenario, purpose: str | None
 ) -> None:
     """Against a fine search that designs every channel, without interpolation."""
-    request = Request(epsilon=epsilon, purpose=purpose, counts_share=0.0)
+    request = BudgetRequest(epsilon=epsilon, purpose=purpose, counts_share=0.0)
     chosen = planning.choose(request, known)
     declared = known.reference
     prior = declared.overall(LAYOUT).tolist() if declared.is_declared else None
@@ -120,7 +121,7 @@ def test_counts_are_within_a_hundredth_of_the_best(purpose: str) -> None:
     space = cdp.OutcomeSpace.integers(0, 7)
     differing = reference.histogram_reference(space, [1.0] * 8, within_share=0.1)
     known = Scenario(make_layout(np.full((8, 2), 2000)), space, differing)
-    chosen = planning.choose(Request(epsilon=4, purpose=purpose), known)
+    chosen = planning.choose(BudgetRequest(epsilon=4, purpose=purpose), known)
     searched = [
         cdp.optimal(
             epsilon=4, noise_scale=2 / (4 * counts), sums=cdp.SumShares(totals=sums, clusters=sums)
@@ -134,7 +135,7 @@ def test_counts_are_within_a_hundredth_of_the_best(purpose: str) -> None:
 
 
 def test_what_is_chosen_is_the_best_of_its_kind() -> None:
-    best = planning.choose(Request(mechanism="cluster-dp", epsilon=2), UNIFORM)
+    best = planning.choose(BudgetRequest(mechanism="cluster-dp", epsilon=2), UNIFORM)
     error = predict(best, UNIFORM).std_error
     for scale in (1.5, 2, 5, 10, 100):
         for floor in (0.01, 0.1, 1 / 6):
@@ -145,7 +146,7 @@ def test_what_is_chosen_is_the_best_of_its_kind() -> None:
 def test_rows_keep_what_makes_them_valid() -> None:
     """Whatever the budget, and if the overall effect is all that counts."""
     for epsilon in (0.02, 0.2, 2, 11):
-        made = planning.choose(Request(epsilon=epsilon, purpose="overall"), UNIFORM)
+        made = planning.choose(BudgetRequest(epsilon=epsilon, purpose="overall"), UNIFORM)
         rows = made.settled_rows(SPACE)
         assert isinstance(rows, OptimalRows)
         assert rows.epsilon >= SMALLEST_ROW_EPSILON
@@ -167,7 +168,7 @@ def test_predictions_come_true(rng: np.random.Generator) -> None:
         cdp.noisy_histogram(epsilon=0.5),
         cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.3)),
         cdp.optimal(epsilon=2, noise_scale=5),
-        planning.choose(Request(epsilon=1, totals_share=0), known),
+        planning.choose(BudgetRequest(epsilon=1, totals_share=0), known),
     ):
         predicted = predict(mechanism, known)
         drawn = simulate_experiments(population, mechanism, n_replicates=3000, rng=rng)
@@ -179,7 +180,7 @@ def test_predictions_come_true_in_experiment_one(rng: np.random.Generator) -> No
     population = experiment_one(rng)
     potential = population.potential_counts().astype(np.float64)
     known = Scenario(population.layout, population.space, reference.cell_reference(potential))
-    mechanism = planning.choose(Request(epsilon=1, totals_share=0), known)
+    mechanism = planning.choose(BudgetRequest(epsilon=1, totals_share=0), known)
     predicted = predict(mechanism, known)
     drawn = simulate_experiments(population, mechanism, n_replicates=3000, rng=rng)
     # Effects are the same for all units, so assignment has less variance than two samples.
@@ -202,22 +203,28 @@ def test_many_clusters_are_predicted_from_some() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request(), "give epsilon"),
-        (Request(mechanism="cluster-dp", resample_prob=0.5), "must all be given"),
-        (Request(mechanism="uniform-prior-dp", epsilon=1, noise_scale=3), "takes no noise_scale"),
-        (Request(mechanism="optimal", epsilon=1, noise_scale=3), "give counts_share"),
-        (Request(mechanism="cluster-dp", epsilon=1, counts_share=0.1), "takes no counts_share"),
-        (Request(mechanism="optimal", epsilon=1, prior_floor=0.1), "takes no prior_floor"),
-        (Request(mechanism="noisy-horvitz-thompson"), "needs epsilon"),
-        (Request(mechanism="noisy-histogram", epsilon=1, delta=0.1), "takes no delta"),
-        (Request(mechanism="magic", epsilon=1), "must be one of"),
-        (Request(epsilon=1, breakdown_share=0.1), "needs breakdowns; declare one"),
-        (Request(epsilon=1, purpose="breakdowns"), "needs breakdowns; declare one"),
-        (Request(epsilon=1, totals_share=0.6, sums_share=0.5), "together below 1"),
+        (BudgetRequest(), "give epsilon"),
+        (BudgetRequest(mechanism="cluster-dp", resample_prob=0.5), "must all be given"),
+        (
+            BudgetRequest(mechanism="uniform-prior-dp", epsilon=1, noise_scale=3),
+            "takes no noise_scale",
+        ),
+        (BudgetRequest(mechanism="optimal", epsilon=1, noise_scale=3), "give counts_share"),
+        (
+            BudgetRequest(mechanism="cluster-dp", epsilon=1, counts_share=0.1),
+            "takes no counts_share",
+        ),
+        (BudgetRequest(mechanism="optimal", epsilon=1, prior_floor=0.1), "takes no prior_floor"),
+        (BudgetRequest(mechanism="noisy-horvitz-thompson"), "needs epsilon"),
+        (BudgetRequest(mechanism="noisy-histogram", epsilon=1, delta=0.1), "takes no delta"),
+        (BudgetRequest(mechanism="magic", epsilon=1), "must be one of"),
+        (BudgetRequest(epsilon=1, breakdown_share=0.1), "needs breakdowns; declare one"),
+        (BudgetRequest(epsilon=1, purpose="breakdowns"), "needs breakdowns; declare one"),
+        (BudgetRequest(epsilon=1, totals_share=0.6, sums_share=0.5), "together below 1"),
     ],
     ids=str,
 )
-def test_requests_that_make_no_sense(request_: Request, message: str) -> None:
+def test_requests_that_make_no_sense(request_: BudgetRequest, message: str) -> None:
     with pytest.raises(cdp.ParameterError, match=message):
         planning.choose(request_, UNIFORM)
 

@@ -11,20 +11,16 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.cells.layout import Breakdown
-from clusterdp.owner.declaring import Declaration, choose_outcomes
-from clusterdp.planning.choose import Request, choose, plan_mechanisms
-from clusterdp.planning.compare import compare, to_options
+from clusterdp.planning.choose import choose, plan_mechanisms
+from clusterdp.planning.compare import compare, mechanism_options
+from clusterdp.planning.expected import Scenario, histogram_reference, uniform_reference
 from clusterdp.planning.forecast import expect_quickly
 from clusterdp.planning.merging import compare_clusters, merged
 from clusterdp.planning.prediction import expect, purpose_variance
-from clusterdp.planning.request import (
-    Purpose,
-    Scenario,
-    histogram_reference,
-    parse_purpose,
-    uniform_reference,
-)
+from clusterdp.spec.purpose import Purpose, parse_purpose
+from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.sums import NoisyTotals
+from drafts import draft_of
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -58,7 +54,7 @@ def by_columns(names: str, shares: list[float], sizes: IntArray) -> Breakdown:
 
 
 def planned(scenario: Scenario, **asked: object) -> Precision:
-    return expect(choose(Request(epsilon=2, **asked), scenario), scenario)[0]  # type: ignore[arg-type]
+    return expect(choose(BudgetRequest(epsilon=2, **asked), scenario), scenario)[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n_arms", [2, 3])
@@ -93,16 +89,7 @@ def test_many_small_clusters_cost_the_overall_effect_little() -> None:
     whole = np.rint(np.linspace(20, 110, 79) * 3700 / (65 * 79)).astype(np.int64)
     shares = 0.2 + 0.3 * (0.618 * np.arange(79) % 1)  # evenly spread, in no order
     treated = np.rint(whole * shares).astype(np.int64)
-    chosen = choose_outcomes(
-        Declaration(
-            outcomes=("score=number:0..330",),
-            implies=(),
-            metric=(),
-            weight=(),
-            reference=(),
-            grids=(),
-        )
-    )
+    chosen = draft_of({"outcomes": ["score=number:0..330"]})
     layout = in_folds(np.stack([whole - treated, treated], axis=1))
     known = histogram_reference(chosen.questions[0].categories, chosen.questions[0].probs.tolist())
     found = planned(Scenario(layout, chosen.questions[0].categories, known), purpose="overall")
@@ -125,7 +112,7 @@ def test_segments_gain_and_the_whole_loses_little_against_cell_sums_for_it(
     Of splits within 0.4% of the best it took the one that is best for segments.
     """
     scenario = binary(in_folds(hillstrom(3, rng)), 0.15)
-    found = expect(choose(Request(epsilon=epsilon), scenario), scenario)[0]
+    found = expect(choose(BudgetRequest(epsilon=epsilon), scenario), scenario)[0]
     before = [
         expect(cdp.optimal(epsilon=epsilon, sums=cdp.SumShares(clusters=share)), scenario)[0]
         for share in np.linspace(0, 0.5, 51)
@@ -154,8 +141,10 @@ def test_the_default_has_the_least_largest_regret(epsilon: float, rng: np.random
     even, uneven = [0.25] * 4, [0.5, 0.2, 0.1, 0.1, 0.05, 0.05]
     layout = in_folds(sizes, by_columns("first", even, sizes), by_columns("second", uneven, sizes))
     scenario = binary(layout, 0.15)
-    made = plan_mechanisms([Request(epsilon=epsilon)], [scenario])
-    shares = to_options(compare([Request(epsilon=epsilon, mechanism="optimal")], [scenario]))
+    made = plan_mechanisms([BudgetRequest(epsilon=epsilon)], [scenario])
+    shares = mechanism_options(
+        compare([BudgetRequest(epsilon=epsilon, mechanism="optimal")], [scenario])
+    )
     centre = np.array([shares["totals_share"], shares["sums_share"], shares["breakdown_share"]])
     near = np.maximum(centre, 0.002) * rng.uniform(0.5, 2, (200, 3))
     anywhere = 10 ** rng.uniform(-3, -0.3, (200, 3))
@@ -192,20 +181,22 @@ def test_a_level_that_helps_little_is_left_out(rng: np.random.Generator) -> None
     """
     sizes = hillstrom(3, rng).reshape(7, -1, 3).sum(axis=1)
     layout = in_folds(sizes, by_columns("newbie_womens", [0.22, 0.28, 0.23, 0.27], sizes))
-    declared = Declaration(
-        outcomes=("visit=0,1", "conversion=0,1", "spend=number:0..500"),
-        implies=("conversion -> visit", "spend>0 -> conversion"),
-        metric=(),
-        weight=(),
-        reference=("visit=0.15", "conversion=0.01", "spend=mean:1,std:15"),
-        grids=(),
+    chosen = draft_of(
+        {
+            "outcomes": ["visit=0,1", "conversion=0,1", "spend=number:0..500"],
+            "implies": ["conversion -> visit", "spend>0 -> conversion"],
+            "reference": ["visit=0.15", "conversion=0.01", "spend=mean:1,std:15"],
+        }
     )
-    (question,) = choose_outcomes(declared).questions
+    (question,) = chosen.questions
     space = question.categories
     scenario = Scenario(layout, space, histogram_reference(space, question.probs.tolist()))
     default, groups_alone = (
         expect_quickly(choose(request, scenario), scenario)
-        for request in (Request(epsilon=1), Request(epsilon=1, totals_share=0, sums_share=0))
+        for request in (
+            BudgetRequest(epsilon=1),
+            BudgetRequest(epsilon=1, totals_share=0, sums_share=0),
+        )
     )
     ratios = [
         purpose_variance(default, one, scenario) / purpose_variance(groups_alone, one, scenario)
@@ -220,10 +211,10 @@ def test_a_plan_for_one_purpose_is_better_for_it_than_one_for_all(
     sizes = hillstrom(2, rng)
     layout = in_folds(sizes, by_columns("tier", [0.5, 0.3, 0.2], sizes))
     scenario = binary(layout, 0.15)
-    default = plan_mechanisms([Request(epsilon=1)], [scenario])
+    default = plan_mechanisms([BudgetRequest(epsilon=1)], [scenario])
     for text in ("overall", "breakdowns", "segments"):
         (purpose,) = parse_purpose(text, layout)
-        found = expect(choose(Request(epsilon=1, purpose=text), scenario), scenario)
+        found = expect(choose(BudgetRequest(epsilon=1, purpose=text), scenario), scenario)
         alone = purpose_variance(found, purpose, scenario)
         loss = next(one.regret for one in default.losses if one.purpose == purpose)
         served = purpose_variance(expect(default.mechanisms[0], scenario), purpose, scenario)
@@ -239,8 +230,8 @@ def test_options_of_a_plan_make_the_same_mechanism(
     tier, size = by_columns("tier", [0.5, 0.5], sizes), by_columns("size", [0.2, 0.8], sizes)
     scenario = binary(in_folds(sizes, tier, size), 0.15)
     for epsilon in (0.3, 1.7):
-        compared = compare([Request(epsilon=epsilon, purpose=purpose)], [scenario])
-        again = choose(Request(**to_options(compared)), scenario)
+        compared = compare([BudgetRequest(epsilon=epsilon, purpose=purpose)], [scenario])
+        again = choose(BudgetRequest(**mechanism_options(compared)), scenario)
         assert again == compared[0].choice.mechanism
 
 
@@ -250,7 +241,7 @@ def test_a_thousand_clusters_are_planned_in_two_seconds(rng: np.random.Generator
     space = cdp.OutcomeSpace.integers(0, 10)
     known = Scenario(layout, space, histogram_reference(space, [1.0] * 11))
     started = time.process_time()
-    compare([Request(epsilon=2)], [known])
+    compare([BudgetRequest(epsilon=2)], [known])
     assert time.process_time() - started < 10
 
 
@@ -258,7 +249,7 @@ def test_clusters_are_compared_with_fewer_and_none(rng: np.random.Generator) -> 
     sizes = np.concatenate([np.full((10, 2), 400), np.full((100, 2), 6)])
     differing = histogram_reference(BINARY, [0.5, 0.5], within_share=0.5)
     scenario = Scenario(in_folds(sizes), BINARY, differing)
-    request = Request(epsilon=2, mechanism="optimal")
+    request = BudgetRequest(epsilon=2, mechanism="optimal")
     found = compare_clusters([request], [scenario], [expect(choose(request, scenario), scenario)])[
         0
     ]
@@ -275,9 +266,9 @@ def test_clusters_are_compared_with_fewer_and_none(rng: np.random.Generator) -> 
 def test_rows_keep_a_tenth_of_the_budget(epsilon: float, rng: np.random.Generator) -> None:
     """Variances need them; the overall effect loses a percent at most."""
     scenario = binary(in_folds(hillstrom(2, rng)), 0.15)
-    made = choose(Request(epsilon=epsilon, purpose="overall"), scenario)
+    made = choose(BudgetRequest(epsilon=epsilon, purpose="overall"), scenario)
     assert made.row_epsilon(BINARY) >= 0.099 * epsilon
-    starved = choose(Request(epsilon=epsilon, totals_share=0.97, sums_share=0.0), scenario)
+    starved = choose(BudgetRequest(epsilon=epsilon, totals_share=0.97, sums_share=0.0), scenario)
     assert starved.row_epsilon(BINARY) < 0.04 * epsilon  # given shares are taken as they are
     ours, least = (expect(one, scenario)[0].overall.std_error for one in (made, starved))
     assert ours < 1.01 * least
@@ -292,7 +283,7 @@ def test_outcomes_without_a_reference_are_not_taken_to_vary_as_much_as_they_can(
     shares = [
         next(
             one.epsilon
-            for one in choose(Request(epsilon=2), scenario).statistics
+            for one in choose(BudgetRequest(epsilon=2), scenario).statistics
             if isinstance(one, NoisyTotals)
         )
         for scenario in (nothing, binary(layout, 0.5))
@@ -314,7 +305,7 @@ def test_merging_keeps_units_and_outcomes() -> None:
 
 def test_totals_take_the_place_of_sums_where_there_is_one_cluster() -> None:
     scenario = binary(in_folds(np.array([[5000, 5000]])), 0.3)
-    made = choose(Request(epsilon=1), scenario)
+    made = choose(BudgetRequest(epsilon=1), scenario)
     assert [type(one) for one in made.statistics] == [NoisyTotals]
 
 
@@ -323,4 +314,4 @@ def test_totals_take_the_place_of_sums_where_there_is_one_cluster() -> None:
 )
 def test_purposes_that_there_are_not(text: str) -> None:
     with pytest.raises(cdp.ParameterError, match="purpose"):
-        Request(epsilon=1, purpose=text)
+        BudgetRequest(epsilon=1, purpose=text)

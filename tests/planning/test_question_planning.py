@@ -25,13 +25,15 @@ from clusterdp.outcomes.declaration import (
     linked_outcomes,
     parse_question,
 )
-from clusterdp.owner.parse import parse_options
 from clusterdp.owner.plan import make_plan
-from clusterdp.planning import questions as planning
-from clusterdp.planning.choose import Request, plan_mechanisms
-from clusterdp.planning.compare import compare, to_options
+from clusterdp.planning import _partition as planning
+from clusterdp.planning.choose import plan_mechanisms
+from clusterdp.planning.compare import compare, mechanism_options
+from clusterdp.planning.expected import Scenario, histogram_reference
 from clusterdp.planning.prediction import expect, of_share
-from clusterdp.planning.request import Scenario, histogram_reference
+from clusterdp.spec.parse import parse
+from clusterdp.spec.request import BudgetRequest
+from drafts import draft_of
 from page_checks import assert_sound_page
 from populations import make_layout
 
@@ -84,12 +86,12 @@ def test_questions_are_read_back() -> None:
 
 @given(st.lists(st.floats(1e-9, 1e6), min_size=1, max_size=40))
 def test_units_are_asked_in_the_ratio_of_weights(weights: list[float]) -> None:
-    asked = planning.asked_of(weights)
+    asked = planning.whole_shares(weights)
     assert sum(asked) == ASKED_TOTAL
     assert min(asked) >= 1
     wanted = np.array(weights) / sum(weights) * ASKED_TOTAL
     assert np.abs(np.array(asked) - wanted).max() <= len(weights) + 1
-    assert planning.asked_of(asked) == asked
+    assert planning.whole_shares(asked) == asked
 
 
 def noise_of(outcomes: dict[str, str], epsilon: float) -> tuple[list[int], float, float]:
@@ -162,10 +164,10 @@ def test_no_partition_is_worse_than_sharing_epsilon(epsilon: float) -> None:
 
 def test_numbers_have_fewer_points_where_more_would_take_long() -> None:
     linked = {"x": "number:0..10", "y": "number:0..10"}
-    options = parse_options({"outcomes": linked, "metric": ["(x>5)*(y>5)"], "epsilon": 1})
+    options = draft_of({"outcomes": linked, "metric": ["(x>5)*(y>5)"], "epsilon": 1})
     (space,) = options.spaces
     assert space.n_categories <= 24
-    alone = parse_options({"outcomes": linked, "epsilon": 1})
+    alone = draft_of({"outcomes": linked, "epsilon": 1})
     assert [space.shape for space in alone.spaces] == [(16,), (16,)]
 
 
@@ -176,27 +178,27 @@ def test_what_is_linked_and_too_large_is_refused() -> None:
 
 
 def test_questions_of_a_plan_are_those_of_its_release() -> None:
-    several = parse_options({"outcomes": BINARY, "epsilon": 2})
-    fixed = several.with_grids()
+    several = draft_of({"outcomes": BINARY, "epsilon": 2})
+    fixed = draft_of(several.to_options())
     assert fixed.spaces == several.spaces
-    assert [one.asked for one in fixed.requests()] == [one.asked for one in several.requests()]
-    together = parse_options({"outcomes": BINARY, "epsilon": 9}).with_grids()
-    assert together.question == ["b0,b1,b2,b3,b4"]  # also where the budget changes
-    assert parse_options({"outcomes": {"b": "0,1"}, "epsilon": 1}).with_grids().question is None
+    assert [one.asked for one in fixed.budgets()] == [one.asked for one in several.budgets()]
+    together = draft_of({"outcomes": BINARY, "epsilon": 9}).to_options()
+    assert together["question"] == ["b0,b1,b2,b3,b4"]  # also where the budget changes
+    assert "question" not in draft_of({"outcomes": {"b": "0,1"}, "epsilon": 1}).to_options()
 
 
 def test_every_question_has_all_of_epsilon_unless_there_are_no_rows() -> None:
     outcomes = {"visit": "0,1", "clicks": "0..2"}
     given: dict[str, Any] = {"outcomes": outcomes, "question": ["visit=3", "clicks=1"]}
     prior = [0.9, 0.1, 0.5, 0.3, 0.2]
-    options = parse_options({**given, "epsilon": 2.0, "prior": prior, "look": 0.1})
-    requests = options.requests()
+    options = draft_of({**given, "epsilon": 2.0, "prior": prior, "look": 0.1})
+    requests = options.budgets()
     assert [one.prior for one in requests] == [(0.9, 0.1), (0.5, 0.3, 0.2)]
     assert [one.epsilon for one in requests] == [2.0, 2.0]
     assert [one.asked for one in requests] == [3 * ASKED_TOTAL // 4, ASKED_TOTAL // 4]
     assert [one.mechanism for one in requests] == ["optimal", "optimal"]
     assert [one.look for one in requests] == [None, 0.1]  # no prior changes a binary channel
-    without = parse_options({**given, "epsilon": 2.0, "mechanism": "noisy-histogram"}).requests()
+    without = draft_of({**given, "epsilon": 2.0, "mechanism": "noisy-histogram"}).budgets()
     assert [(one.epsilon, one.asked) for one in without] == [(1.0, ASKED_TOTAL)] * 2
 
 
@@ -222,7 +224,7 @@ def test_rows_of_those_who_are_asked_have_the_predicted_variance(
     space, probs, n_units = scenario.space, np.array(PROBS[1]), 400
     alone = scenario._replace(layout=make_layout([[n_units, n_units]]))
     (mechanism,) = plan_mechanisms(
-        [Request(epsilon=1, totals_share=0.0, asked=round(share * ASKED_TOTAL))], [alone]
+        [BudgetRequest(epsilon=1, totals_share=0.0, asked=round(share * ASKED_TOTAL))], [alone]
     ).mechanisms
     predicted = expect(mechanism, alone)[0]
     channel = mechanism.settled_rows(space).public_channel(space)
@@ -245,7 +247,7 @@ def test_one_split_serves_all_questions() -> None:
     """Sums are common, rows have the rest of ε, and no other split is better for all metrics."""
     scenarios = two_scenarios()
     asked = [ASKED_TOTAL // 4, 3 * ASKED_TOTAL // 4]
-    requests = [Request(epsilon=1, purpose="segments:0.2", asked=one) for one in asked]
+    requests = [BudgetRequest(epsilon=1, purpose="segments:0.2", asked=one) for one in asked]
     comparisons = compare(requests, scenarios)
     made = [one.choice.mechanism for one in comparisons]
     assert [one.asked for one in made] == asked
@@ -253,13 +255,16 @@ def test_one_split_serves_all_questions() -> None:
     assert all(
         one.guarantee(known.space).epsilon <= 1 for one, known in zip(made, scenarios, strict=True)
     )
-    shares = to_options(comparisons)
-    again = plan_mechanisms([Request(**shares, asked=one) for one in asked], scenarios).mechanisms
+    shares = mechanism_options(comparisons)
+    again = plan_mechanisms(
+        [BudgetRequest(**shares, asked=one) for one in asked], scenarios
+    ).mechanisms
     assert list(again) == made
 
     def objective(totals: float) -> float:
         given = [
-            Request(epsilon=1, totals_share=totals, sums_share=0.0, asked=one) for one in asked
+            BudgetRequest(epsilon=1, totals_share=totals, sums_share=0.0, asked=one)
+            for one in asked
         ]
         tried = plan_mechanisms(given, scenarios).mechanisms
         return float(
@@ -293,8 +298,8 @@ def test_a_plan_designs_a_handful_of_channels_and_its_release_none(
     assert max(n_categories for _, n_categories in designed) <= 24
     assert len(designed) <= 15 * len(FOUR)
     designed.clear()
-    options = plan.options
-    made = plan_mechanisms(options.requests(), options.scenarios(make_layout([[1000, 1000]])))
+    draft = draft_of(plan.options)
+    made = plan_mechanisms(draft.budgets(), draft.scenarios(make_layout([[1000, 1000]])))
     assert not designed
     assert sum(one.asked for one in made.mechanisms) == ASKED_TOTAL
 
@@ -317,11 +322,11 @@ class Told:
 def test_a_look_that_pays_is_of_the_questions_nobody_knows_about() -> None:
     outcomes = {"visit": "0,1", "spend": "number:0..100000", "rating": "1..5"}
     told = Told()
-    options = parse_options(
+    options = parse(
         {**ASKED, "outcomes": outcomes, "reference": {"rating": "mean:3,std:1"}, "epsilon": 1}
     )
     plan = make_plan(PEOPLE, options, told)
-    shares = [one.look for one in plan.options.requests()]
+    shares = [one.look for one in draft_of(plan.options).budgets()]
     assert shares[0] is shares[2] is None
     assert shares[1] is not None
     assert told.stages["mechanisms"] == [2, 1, 1]
@@ -329,8 +334,8 @@ def test_a_look_that_pays_is_of_the_questions_nobody_knows_about() -> None:
     planned = [one.comparison.choice.mechanism for one in plan.report.questions]
     assert [one.look is None for one in planned] == [True, False, True]
     assert len({one.statistics for one in planned}) == 1
-    scenarios = plan.options.scenarios(make_layout([[3000, 3000]]))
-    assert plan_mechanisms(plan.options.requests(), scenarios).mechanisms == tuple(planned)
+    scenarios = draft_of(plan.options).scenarios(make_layout([[3000, 3000]]))
+    assert plan_mechanisms(draft_of(plan.options).budgets(), scenarios).mechanisms == tuple(planned)
     assert "With a look" in repr(plan)
 
 

@@ -18,8 +18,8 @@ from clusterdp.releasing import targets
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import Silence, write_with
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE, simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import blind_noise, checksums

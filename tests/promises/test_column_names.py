@@ -20,9 +20,9 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import Silence, write_with
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 

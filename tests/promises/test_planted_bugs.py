@@ -15,9 +15,9 @@ from channel_checks import assert_unbiased
 from clusterdp.channels.base import PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.releasing import pipeline
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizing import RowRandomizer
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise
 from enumeration import joint_release, worst_loss
 
@@ -93,7 +93,6 @@ def audit_rows() -> None:
             columns=Columns(unit="user", arm="arm", cluster="cluster", outcomes=("outcome",)),
             control=None,
             clip=False,
-            min_cell_size=None,
             keep_order=True,
             key=ReleaseKey(rng.bytes(32)),
             add_noise=lambda values, *_: values,

@@ -26,10 +26,10 @@ from clusterdp.privacy.accounting import joint_loss
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import write_release
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizing import BatchRandomizer, RowRandomizer
 from clusterdp.rows.tally import Asked, QuestionTally, RowCounter
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics._sum_noise import NoiseBox, SumNoise
 from clusterdp.statistics.noise import ALONE
 from clusterdp.statistics.sums import DrawnMetricSums, DrawnTotals, NoisyMetricSums, NoisyTotals

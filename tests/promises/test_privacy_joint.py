@@ -15,9 +15,9 @@ import pytest
 import clusterdp as cdp
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.planning import choose as planning
-from clusterdp.planning import request as reference
-from clusterdp.planning.choose import Request
-from clusterdp.planning.request import Scenario
+from clusterdp.planning import expected as reference
+from clusterdp.planning.expected import Scenario
+from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums
@@ -162,7 +162,7 @@ def test_whatever_is_planned_keeps_its_budget(
     space = SPACES["three"]
     layout = make_layout(np.full((10, 2), 400))
     known = Scenario(layout, space, reference.histogram_reference(space, [1, 1, 1], within))
-    request = Request(epsilon=epsilon, purpose=purpose)
+    request = BudgetRequest(epsilon=epsilon, purpose=purpose)
     mechanism = planning.choose(request, known)
     assert worst_loss(mechanism, space) <= epsilon + SLACK
 
@@ -207,7 +207,7 @@ def test_a_budget_beyond_use_is_not_spent() -> None:
     mechanism = cdp.optimal(epsilon=50, sums=cdp.SumShares(clusters=0.1))
     assert mechanism.guarantee(SPACES["three"]).epsilon == pytest.approx(17)
     scenario = Scenario(make_layout([[50, 50]] * 3), SPACES["three"], UNIFORM)
-    planned = planning.choose(Request(epsilon=30), scenario)
+    planned = planning.choose(BudgetRequest(epsilon=30), scenario)
     assert planned.guarantee(SPACES["three"]).epsilon <= 30
     with pytest.raises(cdp.ParameterError, match="must lie between"):
         cdp.optimal(epsilon=0.005).guarantee(SPACES["three"])

@@ -17,15 +17,16 @@ from batch_runs import WordGrid, batch_of
 from categories import one_outcome
 from clusterdp.cells.assignment import pool_small_clusters
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.published.terms import Terms
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.labelling import DeclaredLabels, Labelling, label_first
+from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.keys import ReleaseKey, UnitIds
 from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.rows.value_codes import CellEncoder, Labels, NoisyLabels
+from clusterdp.spec.clusters import PrivateClusters
+from clusterdp.spec.columns import Columns
+from clusterdp.spec.terms import Terms
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...],
             "y": [outcome for _, outcome in table],
         }
     )
-    declared = DeclaredLabels(response=RESPONSE, shares=(1.0,) * len(LABELS), assignment=assigned)
-    prepared = prepare(frame, columns=COLUMNS, spaces=(SPACE,), labels=declared)
+    declared = PrivateClusters(response=RESPONSE, shares=(1.0,) * len(LABELS), assignment=assigned)
+    prepared = prepare(frame, columns=COLUMNS, spaces=(SPACE,), clusters=declared)
     probs = RESPONSE.probs()
     found: defaultdict[tuple[Any, ...], float] = defaultdict(float)
     for given in itertools.product(range(len(LABELS)), repeat=len(table)):
@@ -146,14 +147,15 @@ def audit_results() -> None:
 
 def pool_by_true_sizes(patch: pytest.MonkeyPatch) -> None:
     """Clusters are pooled that are small in truth."""
-    honest = DeclaredLabels.expected
+    honest = PrivateClusters.expected
     true: dict[str, Layout] = {}
 
-    def remember(self: DeclaredLabels, layout: Layout) -> Layout:
-        true["layout"] = honest(self, layout)
-        return true["layout"]
+    def remember(self: PrivateClusters, layout: Layout, cluster: str | None = None) -> Pooled:
+        found = honest(self, layout, cluster)
+        true["layout"] = found.layout
+        return found
 
-    def pool(self: Labelling, layout: Layout) -> Pooled:
+    def pool(self: PrivateClusters, layout: Layout) -> Pooled:
         del self
         by_truth = pool_small_clusters(
             _with_sizes(true["layout"], TRUE_SIZES["now"]), min_cell_size=1
@@ -164,8 +166,8 @@ def pool_by_true_sizes(patch: pytest.MonkeyPatch) -> None:
         np.add.at(sizes, by_truth.regroup, layout.sizes)
         return by_truth._replace(layout=_with_sizes(by_truth.layout, sizes))
 
-    patch.setattr(DeclaredLabels, "expected", remember)
-    patch.setattr(Labelling, "pool", pool)
+    patch.setattr(PrivateClusters, "expected", remember)
+    patch.setattr(PrivateClusters, "pool", pool)
     patch.setitem(globals(), "results_of_labels", _with_truth(results_of_labels))
 
 

@@ -28,13 +28,13 @@ from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.outcomes.look import look_space
 from clusterdp.outcomes.published_names import question_names
-from clusterdp.published.terms import Terms
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.encoding import EncodedRows, RowEncoder
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.rows.tally import Asked, RowCounter, Tally
+from clusterdp.spec.columns import Columns
+from clusterdp.spec.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import ALONE
 from clusterdp.statistics.sums import NoisySums

@@ -24,11 +24,12 @@ from categories import one_outcome
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.labelling import DeclaredLabels, label_first
+from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.clusters import PrivateClusters
+from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 # Alone they are whole numbers; with the third they are numbers with a point, with the last text.
 CLUSTERS: tuple[Any, ...] = (1, 2, 2.5, "west")
-LABELS = DeclaredLabels(
+LABELS = PrivateClusters(
     response=ClusterResponse.for_epsilon([*map(str, CLUSTERS)], 0.7), shares=(1.0,) * 4
 )
 COLUMNS = Columns(unit="user", arm="arm", cluster="region", outcomes=("y",), private_cluster=True)
@@ -101,7 +102,7 @@ def test_every_table_of_declared_labels_is_published(
             source,
             columns=COLUMNS,
             spaces=(SPACE,),
-            labels=LABELS,
+            clusters=LABELS,
             engine=engine,
             out=str(tmp_path / "out"),
         )
@@ -115,14 +116,14 @@ def test_spark_reads_each_label_by_itself(last: Any, spark: SparkSession, tmp_pa
 
     engine = SparkEngine(spark, allow_unencrypted=False)
     source = as_csv(people(last), tmp_path)
-    prepared = prepare(source, columns=COLUMNS, spaces=(SPACE,), labels=LABELS, engine=engine)
+    prepared = prepare(source, columns=COLUMNS, spaces=(SPACE,), clusters=LABELS, engine=engine)
     assert labelled(prepared).layout.n_units == N_UNITS
 
 
 def check_rows_of_units(frames: Iterable[Any]) -> None:
     """Frames whose second row is another one of the first unit, in the same cluster or another."""
     one_cluster, two_clusters = (
-        prepare(frame, columns=COLUMNS, spaces=(SPACE,), labels=LABELS, aggregates={"y": "max"})
+        prepare(frame, columns=COLUMNS, spaces=(SPACE,), clusters=LABELS, aggregates={"y": "max"})
         for frame in frames
     )
     assert one_cluster.layout.sizes.tolist() == two_clusters.layout.sizes.tolist()
@@ -179,6 +180,6 @@ def test_ids_that_follow_private_clusters_are_noticed(
             "y": rng.integers(0, 2, n_units),
         }
     )
-    prepared = labelled(prepare(given, columns=COLUMNS, spaces=(SPACE,), labels=LABELS))
+    prepared = labelled(prepare(given, columns=COLUMNS, spaces=(SPACE,), clusters=LABELS))
     found = prepared.table.count(prepared.layout, prepared.encoder).notices
     assert [("'region' away" in notice) for notice in found] == [True] * is_sorted

@@ -19,8 +19,8 @@ from categories import one_outcome
 from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows import leaks
 from clusterdp.rows import leaks as row_order
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str
                 space=one_outcome("outcome", cdp.OutcomeSpace.binary()),
                 columns=COLUMNS,
                 control=None,
-                min_cell_size=None,
                 key=ReleaseKey(b"k" * 32),
                 add_noise=lambda values, *_: values,
                 **{"clip": False, "keep_order": True, **options},

@@ -78,7 +78,6 @@ def in_memory(table: Any, mechanism: str = "rows", **options: Any) -> cdp.Releas
         columns=COLUMNS,
         control=None,
         clip=False,
-        min_cell_size=None,
         key=KEY,
         add_noise=blind_noise,
         **options,

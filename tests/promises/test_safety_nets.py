@@ -17,7 +17,7 @@ from clusterdp.engines.base import BOTH_AT_ONCE, RANDOMIZING
 from clusterdp.releasing import prepare as preparing
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import write_release
-from clusterdp.rows.columns import Columns
+from clusterdp.spec.columns import Columns
 from clusterdp.storage.folder import LocalFolder, staged_folder
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from categories import one_outcome
 from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.releasing.pipeline import run_release
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ def rows_now() -> pl.DataFrame:
                 columns=COLUMNS,
                 control=None,
                 clip=False,
-                min_cell_size=None,
                 key=ReleaseKey(bytes(range(32))),
                 add_noise=fixed_noise,
             )

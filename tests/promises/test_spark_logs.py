@@ -14,7 +14,7 @@ from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.targets import Silence, write_with
-from clusterdp.rows.columns import Columns
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from event_logs import comparable, read_log

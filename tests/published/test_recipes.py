@@ -20,7 +20,7 @@ from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.published._recipes import RowFiles, recipes
-from clusterdp.rows.columns import Columns
+from clusterdp.spec.columns import Columns
 
 ARMS = ["a", "b", "c"]
 N_UNITS = 3000

@@ -25,8 +25,8 @@ from clusterdp.mechanisms.draw import CellRelease, check_exact, complete, releas
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.releasing.journal import Drawn
 from clusterdp.releasing.pipeline import run_release
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import ALONE, add_exact_noise
 from clusterdp.statistics.sums import NoisySums
@@ -172,7 +172,6 @@ def test_what_is_refused_for_public_reasons_draws_nothing(
             columns=Columns(unit="user", arm="arm", cluster="cluster", outcomes=("y",)),
             control=None,
             clip=False,
-            min_cell_size=None,
             key=ReleaseKey.from_system(),
             add_noise=refuse_to_draw,
         )

@@ -19,13 +19,13 @@ from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.look import look_space
 from clusterdp.releasing import pipeline
 from clusterdp.releasing.journal import KeptLooks, Unrecorded
-from clusterdp.releasing.labelling import DeclaredLabels
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.keys import ReleaseKey, UnitIds
 from clusterdp.rows.questions import QuestionRule
+from clusterdp.spec.clusters import PrivateClusters
 from clusterdp.statistics.noise import ALONE, simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from two_questions import ASKED, COLUMNS, MECHANISMS, SPACES, asked_of_some, some_table
@@ -40,7 +40,7 @@ KEY = ReleaseKey(bytes(range(32)))
 RULE = QuestionRule(salt=KEY.question_salt(), asked=ASKED)
 NAMES = COLUMNS.question_names
 PUBLIC = asked_of_some(cdp.optimal(epsilon=1), cdp.optimal(epsilon=1))
-LABELS = DeclaredLabels(
+LABELS = PrivateClusters(
     response=ClusterResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
 )
 
@@ -90,7 +90,7 @@ def test_rows_are_the_same_in_memory_and_in_a_folder(
         columns=replace(COLUMNS, private_cluster=private),
         spaces=SPACES,
         keep_order=how == "order of the table",
-        labels=LABELS if private else None,
+        clusters=LABELS if private else None,
     )
     rows = written(prepared, tmp_path / "out", Unrecorded(KEY), mechanisms)
     assert rows.equals(release_in_memory(prepared, mechanisms, KEY, noise()).units)

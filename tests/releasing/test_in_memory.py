@@ -14,8 +14,8 @@ import pytest
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.releasing.pipeline import run_release
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise, simulated_noise
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def release(frame: Any, mechanism: cdp.Mechanism = CLUSTER_DP, **options: Any) -
 
 def keyed_release(frame: Any, key: bytes = b"k" * 32, seed: int = 0, **options: Any) -> cdp.Release:
     """A release with both sources of randomness fixed: the tests' own door."""
-    settings: dict[str, Any] = {"control": None, "clip": False, "min_cell_size": None, **options}
+    settings: dict[str, Any] = {"control": None, "clip": False, **options}
     return run_release(
         frame,
         mechanism=CLUSTER_DP,
@@ -151,7 +151,6 @@ def test_a_release_does_not_hold_true_outcomes(table: pl.DataFrame) -> None:
         "columns": COLUMNS,
         "control": None,
         "clip": False,
-        "min_cell_size": None,
         "key": ReleaseKey(b"k" * 32),
         "add_noise": add_exact_noise,
     }
@@ -248,7 +247,11 @@ BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
         {},
         r"'clicks' \(outcome\) is text and has a currency sign or a unit beside the number",
     ),
-    "pool of nothing": (lambda table: table, {"min_cell_size": 0}, "min_cell_size must be at"),
+    "pool of nothing": (
+        lambda table: table,
+        {"min_cell_size": 0},
+        "min_cell_size must be at",
+    ),
 }
 
 

@@ -20,8 +20,8 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import looking
 from clusterdp.releasing.journal import KeptLooks
 from clusterdp.releasing.pipeline import release_in_memory, run_release
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.look import DrawnLook, NoisyLook
 from clusterdp.statistics.noise import ALONE, add_exact_noise, simulated_noise
 from clusterdp.storage.folder import MANIFEST

@@ -13,8 +13,9 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.clusters import PublicClusters
+from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,9 @@ def test_names_and_frames_are_prepared_alike(
 def test_small_clusters_are_pooled_and_counted_in_words(table: pl.DataFrame) -> None:
     place = pl.int_range(pl.len()).over("market", "treated")
     most = table.filter((pl.col("market") > 1) | (place < 40))
-    prepared = prepare(most, columns=COLUMNS, spaces=(SPACE,), min_cell_size=50)
+    prepared = prepare(
+        most, columns=COLUMNS, spaces=(SPACE,), clusters=PublicClusters(min_cell_size=50)
+    )
     (note,) = prepared.notes
     assert note == (
         "2 clusters of at most 80 units were pooled into 'pooled' (160 units), because they expect "

@@ -18,11 +18,11 @@ from clusterdp.errors import DataError, ParameterError
 from clusterdp.outcomes.published_names import question_names
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows import questions
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.keys import ReleaseKey, UnitIds, fold_numbers
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.rows.tally import Asked, RowCounter
+from clusterdp.spec.columns import Columns
 from joint_enumeration import category_chances
 from two_questions import ASKED, COLUMNS, SPACES, asked_of_some, some_table
 

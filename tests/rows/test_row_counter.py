@@ -12,10 +12,10 @@ import clusterdp as cdp
 from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.tally import Asked, RowCounter
+from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from clusterdp.outcomes.categories import Categories

@@ -16,8 +16,9 @@ from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.releasing.pipeline import run_release
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey, UnitIds, fold_numbers
+from clusterdp.spec.clusters import PublicClusters
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.sums import DrawnTotals
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def release_of(table: pl.DataFrame, case: Case) -> cdp.Release:
             breakdowns=(case.by,),
             folds=case.folds,
         ),
-        min_cell_size=case.min_cell_size,
+        clusters=PublicClusters(min_cell_size=case.min_cell_size),
         key=ReleaseKey(bytes(32)),
         add_noise=as_they_are,
     )

@@ -19,7 +19,7 @@ from clusterdp.releasing.journal import Drawn, KeptLooks, Unrecorded
 from clusterdp.releasing.prepare import Prepared
 from clusterdp.releasing.prepare import prepare as prepare_release
 from clusterdp.releasing.targets import Silence, write_with
-from clusterdp.rows.columns import Columns
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import LocalFolder
 from released import drawn_of

@@ -21,8 +21,9 @@ from clusterdp.published.visible import what_is_visible
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import Silence, write_with
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.clusters import PublicClusters
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import FileSum, LocalFolder
 from clusterdp.storage.parquet import write_table
@@ -150,7 +151,13 @@ def _publish(
     columns = Columns(**{**named, "outcomes": ("clicks",), **(parts or {})})
     control = rows["treated"].min()
     write_with(
-        prepare(rows, columns=columns, spaces=(space,), control=control, min_cell_size=4),
+        prepare(
+            rows,
+            columns=columns,
+            spaces=(space,),
+            control=control,
+            clusters=PublicClusters(min_cell_size=4),
+        ),
         (mechanism,),
         LocalFolder(target),
         Silence(),

@@ -31,7 +31,7 @@ import polars as pl
 import clusterdp as cdp
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.rows.columns import Columns
+from clusterdp.spec.columns import Columns
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import write_release
 from clusterdp.storage.folder import LocalFolder

@@ -14,8 +14,8 @@ from categories import one_outcome
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.storage.folder import CLAIM, MANIFEST, FileSum, LocalFolder
 from clusterdp.storage.store import Store
 from clusterdp.storage.store_folder import StoreFolder

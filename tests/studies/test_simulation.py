@@ -11,8 +11,8 @@ from assertions import assert_mean, assert_variance
 from categories import one_outcome
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.pipeline import run_release
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.studies import formulas as theory
 from clusterdp.studies.simulation import simulate_releases
@@ -52,7 +52,6 @@ def test_simulated_counts_agree_with_released_rows(
             columns=COLUMNS,
             control=None,
             clip=False,
-            min_cell_size=None,
             key=ReleaseKey(rng.bytes(32)),
             add_noise=simulated_noise(rng),
         )

@@ -14,8 +14,8 @@ from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.published.release import ReleasedQuestion
 from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.columns import RESPONSE, Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.columns import RESPONSE, Columns
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:

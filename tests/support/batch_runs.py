@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.rows.value_codes import CellEncoder, Labels
+from clusterdp.spec.columns import Columns
 from populations import make_layout
 
 if TYPE_CHECKING:

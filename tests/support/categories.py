@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.published.terms import Terms
+from clusterdp.spec.terms import Terms
 
 if TYPE_CHECKING:
     import clusterdp as cdp

@@ -13,8 +13,8 @@ from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.releasing.labelling import DeclaredLabels
-from clusterdp.rows.columns import Columns
+from clusterdp.spec.clusters import Clusters, PrivateClusters, PublicClusters
+from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,11 @@ class Case(NamedTuple):
     space: Categories = SPACE
     kept: tuple[str, ...] = ()
     clip: bool = False
-    min_cell_size: int | None = None
     cluster: str | None = "market"
     breakdowns: tuple[tuple[str, ...], ...] = ()
     folds: int = 1
     aggregates: dict[str, str] | None = None
-    labels: DeclaredLabels | None = None
+    clusters: Clusters = PublicClusters()
 
     def columns(self) -> Columns:
         """The parts that columns play."""
@@ -50,7 +49,7 @@ class Case(NamedTuple):
             kept=self.kept,
             breakdowns=self.breakdowns,
             folds=self.folds,
-            private_cluster=self.labels is not None,
+            private_cluster=self.clusters.response is not None,
         )
 
 
@@ -116,7 +115,7 @@ FAR = Categories(
     grids=(Grid(number=cdp.Number(0, 100_000), points=(0, cdp.Number(0, 100_000).n_steps)),),
 )
 
-MARKETS = DeclaredLabels(
+MARKETS = PrivateClusters(
     response=ClusterResponse.for_epsilon([str(market) for market in range(5)], 1.0),
     shares=(1.0,) * 5,
 )
@@ -135,19 +134,18 @@ def with_labels(table: pl.DataFrame) -> pl.DataFrame:
 
 
 CASES = {
-    "private clusters": Case(kept=("secret",), folds=2, labels=MARKETS),
+    "private clusters": Case(kept=("secret",), folds=2, clusters=MARKETS),
     "private clusters that are pooled": Case(
         with_groups,
         cdp.optimal(epsilon=2, sums=shares_of(("half",))),
         breakdowns=(("half",),),
-        min_cell_size=20,
-        labels=replace(RARE, shares=(1.0,) * 6),
+        clusters=replace(RARE, shares=(1.0,) * 6, min_cell_size=20),
     ),
     "private clusters with probabilities of arms": Case(
         lambda t: t.with_columns(user=pl.format("né {}", pl.col("user") ** 5)),
         cdp.optimal(epsilon=2, sums=shares_of()),
         folds=2,
-        labels=ASSIGNED,
+        clusters=ASSIGNED,
     ),
     "missing outcomes": Case(
         with_missing,
@@ -204,7 +202,7 @@ CASES = {
         cdp.optimal(epsilon=2, sums=shares_of(("half", "region"))),
         cluster="market,half",
         breakdowns=(("half", "region"),),
-        min_cell_size=30,
+        clusters=PublicClusters(min_cell_size=30),
     ),
     "a look, pooled clusters and breakdowns": Case(
         with_groups,
@@ -212,7 +210,7 @@ CASES = {
         FAR,
         cluster="market,half",
         breakdowns=(("half", "region"),),
-        min_cell_size=30,
+        clusters=PublicClusters(min_cell_size=30),
         folds=2,
     ),
     "64-bit ids": Case(lambda t: t.with_columns(user=pl.col("user") * 2**53 - 2**62)),
@@ -255,7 +253,7 @@ CASES = {
             .then(pl.int_range(pl.len()) // 4 + 10)
             .otherwise("market")
         ),
-        min_cell_size=3,
+        clusters=PublicClusters(min_cell_size=3),
     ),
     "skewed clusters": Case(
         lambda t: t.with_columns(

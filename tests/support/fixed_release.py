@@ -19,10 +19,10 @@ from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.column_types import PLAIN, texts_as_numbers
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.opening import open_source
 from clusterdp.sources.source import NamedSource, Wanted
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE
 from clusterdp.storage.folder import FileSum, LocalFolder
 

@@ -12,6 +12,7 @@ import clusterdp as cdp
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.owner.job import python_task
+from clusterdp.planning.decide import Draft
 from clusterdp.releasing import looking, questions
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.targets import Silence, write_with
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     import pytest
 
     from clusterdp.ledger.ledger import Ledger
-    from clusterdp.published.provenance import Provenance
     from clusterdp.releasing.prepare import Prepared
+    from clusterdp.spec.provenance import Provenance
 
 N_PLAYERS = 4000
 EPSILON = 3
@@ -60,7 +61,7 @@ def publish_players(folder: Path, ledger: Ledger) -> None:
 def prepared_players() -> Prepared:
     """The table as `publish_players` prepares it."""
     task = python_task(players(), None, ASKED)
-    return task.prepare(task.open_engine(ExitStack()), None)
+    return task.prepare(Draft.from_request(task.request), task.open_engine(ExitStack()), None)
 
 
 class KilledError(BaseException):

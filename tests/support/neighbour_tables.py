@@ -17,9 +17,9 @@ import polars as pl
 from clusterdp.cells.layout import stratified_weights
 from clusterdp.engines.base import row_encoder
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.tally import RowCounter, Tally
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE
 
 if TYPE_CHECKING:

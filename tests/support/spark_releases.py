@@ -14,9 +14,9 @@ from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.column_types import PLAIN
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import Wanted
+from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums

@@ -14,7 +14,7 @@ from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.columns import Columns
+from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from clusterdp.rows.keys import ReleaseKey

@@ -22,11 +22,10 @@ import typer
 from clusterdp._text import is_plain, plain_text
 from clusterdp.document.text import terminal_width, wrapped
 from clusterdp.errors import ClusterDPError, OwnerNotice, ParameterError
-from clusterdp.owner.fields import DECLARED, flag_of
-from clusterdp.owner.options import Options
-from clusterdp.owner.parse import change_options, read_options
 from clusterdp.owner.plan import with_plan
 from clusterdp.releasing.targets import Silence
+from clusterdp.spec.fields import DECLARED, flag_of
+from clusterdp.spec.parse import change_options, parse, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from clusterdp.engines.base import Stages
+    from clusterdp.spec.request import Request
 
 
 # Exit codes that scripts can rely on; anything else that goes wrong is a bug and exits with 1.
@@ -243,14 +243,17 @@ def with_options(function: Callable[..., Any]) -> Callable[[_Command], _Command]
     return decorate
 
 
-def options_of(given: dict[str, Any], spec: Path | None, plan: Path | None = None) -> Options:
-    """The options of a command: those of a file, overridden by the command line."""
+def request_of(given: dict[str, Any], spec: Path | None, plan: Path | None = None) -> Request:
+    """What a command asks for: the options of a file, overridden by the command line."""
     if spec is not None and plan is not None:
         raise ParameterError("--plan and --spec exclude each other; leave out --spec")
-    options = with_plan(given, plan) if spec is None else change_options(read_options(spec), given)
-    if options.input is None:
+    if spec is None:
+        request = with_plan(given, plan)
+    else:
+        request = parse(change_options(read_options(spec), given))
+    if request.options.input is None:
         raise ParameterError("missing: the input table; give it as an argument")
-    return options
+    return request
 
 
 def _parameter(name: str) -> inspect.Parameter:

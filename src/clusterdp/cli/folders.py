@@ -29,9 +29,9 @@ from clusterdp.outcomes.declaration import parse_space
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
 from clusterdp.published.manifest import arms_in_words, what_is_public
 from clusterdp.published.notes import release_notes
-from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.published.visible import what_is_visible
+from clusterdp.spec.provenance import provenance_pairs
 from clusterdp.storage.folder import ERRATA
 from clusterdp.storage.reading import open_files
 

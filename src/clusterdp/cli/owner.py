@@ -17,7 +17,6 @@ from clusterdp.cli.console import (
     OwnerJson,
     Spec,
     errors_in_one_line,
-    options_of,
     owner_notices,
     print_aside,
     print_json,
@@ -26,22 +25,23 @@ from clusterdp.cli.console import (
     print_pairs,
     print_text,
     progress_bars,
+    request_of,
     with_options,
 )
 from clusterdp.cli.ledger import ask_passphrase
 from clusterdp.errors import OutputError
 from clusterdp.owner import plan as owner
 from clusterdp.owner.job import Task
-from clusterdp.owner.parse import parse_options
 from clusterdp.owner.plan_page import in_lines, later_options
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
+from clusterdp.spec.parse import parse
 from clusterdp.storage.store import is_store
 
 if TYPE_CHECKING:
-    from clusterdp.owner.options import Options
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import Published, Ready
+    from clusterdp.spec.request import Request
 
 
 @errors_in_one_line()
@@ -73,11 +73,12 @@ def plan(
     --outcome rounds=number:0..493 --reference retention_1=0.4
     --metric "rounds>=10" --epsilon 2 --html plan.html
     """
-    options = options_of(given, spec)
+    request = request_of(given, spec)
+    options = request.options
     if html is not None and not html.parent.is_dir():
         raise OutputError(f"cannot write {html}: there is no folder {html.parent}; make it first")
     with progress_bars() as progress:
-        made = owner.make_plan(options.input, options, progress)
+        made = owner.make_plan(options.input, request, progress)
     made.save(out)
     if html is not None:
         _write_page(made, html)
@@ -86,7 +87,7 @@ def plan(
         return
     print_text(repr(made))
     missing = ["--unit ..."] if options.unit is None else []
-    missing += later_options(options)
+    missing += later_options(request)
     words = ["clusterdp release", *(["TABLE"] if options.size else []), f"--plan {out}"]
     if html is not None:
         print_line(f"wrote {html}; open it in a browser")
@@ -156,10 +157,10 @@ def release(
         here = {name: given.pop(name) for name in _RESUMED}
         also = {"plan": plan, "spec": spec, "dry_run": dry_run or None}
         with owner_notices(), progress_bars() as bars:
-            published = run_resume(resume, _task(parse_options(here)), given | also, progress=bars)
+            published = run_resume(resume, _task(parse(here)), given | also, progress=bars)
         _show_published(published, None, as_json=as_json)
         return
-    task = _task(options_of(given, spec, plan))
+    task = _task(request_of(given, spec, plan))
     if not dry_run:
         _publish(task, as_json=as_json)
         return
@@ -169,10 +170,10 @@ def release(
         print_json({"plan": ready.preview.content})
 
 
-def _task(options: Options) -> Task:
+def _task(request: Request) -> Task:
     """The task of a command: its table has a name, and there is somebody to ask."""
-    source = options.input
-    return Task(source=source, options=options, notify=print_aside, ask=ask_passphrase)
+    source = request.options.input
+    return Task(source=source, request=request, notify=print_aside, ask=ask_passphrase)
 
 
 def _publish(task: Task, *, as_json: bool) -> None:

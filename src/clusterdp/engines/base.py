@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.published_names import Aggregates
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.rows.randomizing import BatchRandomizer
     from clusterdp.rows.tally import Tally
     from clusterdp.rows.value_codes import CellEncoder
+    from clusterdp.spec.columns import Columns
     from clusterdp.statistics.base import CellTotals
     from clusterdp.storage.folder import Destination, FileSum, RowOrderKind
 

@@ -20,9 +20,9 @@ from clusterdp.cells.layout import (
 from clusterdp.engines.crossed_columns import possible_parts
 from clusterdp.errors import DataError
 from clusterdp.rows.column_types import check_ids, check_kept, check_labels
-from clusterdp.rows.columns import PRIVATE_CLUSTER
 from clusterdp.rows.value_codes import CellEncoder, Labels, n_unplain
 from clusterdp.sources.source import Wanted
+from clusterdp.spec.columns import PRIVATE_CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import IntArray
-    from clusterdp.rows.columns import Columns
+    from clusterdp.spec.columns import Columns
 
 # More groups of a breakdown would each be a handful of units.
 MOST_GROUPS = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import DataError, missing_column
-from clusterdp.rows.columns import PRIVATE_CLUSTER
+from clusterdp.spec.columns import PRIVATE_CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,7 +31,7 @@ import numpy as np
 from clusterdp.estimation.reading.profiles import Outputs
 from clusterdp.published.manifest import plain
 from clusterdp.published.rows import COUNT, count_released, released_cells
-from clusterdp.rows.columns import RESPONSE
+from clusterdp.spec.columns import RESPONSE
 
 if TYPE_CHECKING:
     import polars as pl

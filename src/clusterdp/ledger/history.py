@@ -15,7 +15,7 @@ from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.ledger._encryption import is_described
 from clusterdp.ledger._store import FIRST_PREVIOUS, DrawnEvent
 from clusterdp.privacy.accounting import Guarantee
-from clusterdp.published.terms import Terms
+from clusterdp.spec.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

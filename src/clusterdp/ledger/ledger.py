@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from clusterdp.ledger._store import Entry, Transaction
     from clusterdp.ledger.history import ReleaseRecord
-    from clusterdp.published.terms import Terms
+    from clusterdp.spec.terms import Terms
 
 
 # Long enough that two releases never have the same id by chance; the ledger checks it anyway.

@@ -18,8 +18,8 @@ from clusterdp.ledger.balance import (
 )
 from clusterdp.ledger.reservation import OvertakenError, absolute
 from clusterdp.privacy.composition import basic_composition
-from clusterdp.published.terms import Terms
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from clusterdp.engines.spark._files import HadoopFolder
 from clusterdp.errors import LedgerError, OutputError, ParameterError
 from clusterdp.ledger.history import RANDOMIZING
-from clusterdp.published.provenance import Spent
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.spec.provenance import Spent
 from clusterdp.storage.folder import LocalFolder, is_being_written, working_of
 from clusterdp.storage.folder import remove_left as clear_folder
 from clusterdp.storage.store import is_store

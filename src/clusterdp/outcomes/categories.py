@@ -24,7 +24,7 @@ from clusterdp.outcomes.metric_values import MetricIntegers, metric_weights
 from clusterdp.outcomes.space import MetricLattice, ObservedRatio
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from fractions import Fraction
 
     import numpy.typing as npt
@@ -226,23 +226,27 @@ class CategoriesRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def categories(self) -> Categories:
         """The categories that are written here."""
-        declared = self.declared.declared()
-        if set(self.grids) != set(declared.numbers):
-            raise ParameterError("grids must be given for every number, and for nothing else")
-        return Categories(
-            declared=declared,
-            grids=tuple(
-                Grid(number=number, points=_points(number, self.grids[name]))
-                for name, number in declared.numbers.items()
-            ),
-        )
+        return categories_on(self.declared.declared(), self.grids)
+
+
+def categories_on(declared: DeclaredOutcomes, grids: Mapping[str, Sequence[float]]) -> Categories:
+    """The categories of declared outcomes whose numbers have these points, by name."""
+    if set(grids) != set(declared.numbers):
+        raise ParameterError("grids must be given for every number, and for nothing else")
+    return Categories(
+        declared=declared,
+        grids=tuple(
+            Grid(number=number, points=_points(number, grids[name]))
+            for name, number in declared.numbers.items()
+        ),
+    )
 
 
 def _shown_level(value: Fraction | None) -> str:
     return "missing" if value is None else shortest_decimal(float(value))
 
 
-def _points(number: Number, values: list[float]) -> tuple[int, ...]:
+def _points(number: Number, values: Sequence[float]) -> tuple[int, ...]:
     if not all(math.isfinite(value) for value in values):
         raise ParameterError("the points of a grid must be finite")
     steps = [number.steps_to(value) for value in values]

@@ -15,21 +15,23 @@ from clusterdp.ledger.paid_release import Budget
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.chosen_grids import QUICK_CATEGORIES
-from clusterdp.owner.fields import DECIDED
 from clusterdp.owner.plan import by_name, engine_for, table_name, with_plan
 from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.releasing.prepare import prepare
+from clusterdp.spec.fields import DECIDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import ExitStack
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine
-    from clusterdp.owner.options import Options
     from clusterdp.owner.plan import Plan
+    from clusterdp.planning.decide import Draft
+    from clusterdp.planning.expected import Scenario
     from clusterdp.published.manifest import Expected
     from clusterdp.releasing.prepare import Prepared
+    from clusterdp.spec.request import Request
 
 
 # The variable of the environment that makes a ledger compulsory, unless it is empty or 0.
@@ -48,7 +50,7 @@ class Task:
 
     Attributes:
         source: The table: a frame, or a name.
-        options: What was asked for.
+        request: What was asked for.
         mechanisms: Mechanisms made by hand, one for each question; None if the options choose them.
         ledger: A ledger that is open already; None if the options name it.
         notify: Takes messages for the owner.
@@ -57,7 +59,7 @@ class Task:
     """
 
     source: Any
-    options: Options
+    request: Request
     mechanisms: tuple[Mechanism, ...] | None = None
     ledger: Ledger | None = None
     notify: Callable[[str], None] = _ignore
@@ -66,40 +68,43 @@ class Task:
 
     def open_engine(self, stack: ExitStack) -> Engine:
         """What reads the table; `stack` closes what it opens."""
-        return engine_for(by_name(self.source, self.options), self.options, stack, self.notify)
+        options = self.request.options
+        return engine_for(by_name(self.source, options), options, stack, self.notify)
 
-    def prepare(self, engine: Engine, out: str | None, source: Any = None) -> Prepared:
+    def prepare(
+        self, draft: Draft, engine: Engine, out: str | None, source: Any = None
+    ) -> Prepared:
         """The table, with its public columns read.
 
         Args:
+            draft: The request, with its questions.
             engine: What reads it.
             out: Where it is going to be published; None if it is not.
             source: Read this in place of the task's table.
         """
-        options = self.options
+        request, options = self.request, self.request.options
         options.require("unit")
-        for note in options.declaration.declared.turned_label_notes:
+        for note in request.declared.turned_label_notes:
             notify_owner(note)
         prepared = prepare(
             by_name(self.source if source is None else source, options),
-            columns=options.columns,
-            spaces=options.spaces,
+            columns=draft.columns,
+            spaces=draft.spaces,
             control=options.control,
-            min_cell_size=options.min_cell_size,
+            clusters=request.clusters,
             clip=bool(options.clip),
             keep_order=bool(options.keep_order),
             verbose=bool(options.verbose),
-            aggregates=options.aggregates,
-            notation=options.notation,
-            labels=options.private_labels,
+            aggregates=request.aggregates,
+            notation=draft.notation,
             engine=engine,
             out=out,
         )
         return replace(
             prepared,
-            layout=options.with_design(prepared.layout),
-            expected=self._expected(prepared.layout),
-            provenance=options.provenance,
+            layout=draft.with_design(prepared.layout),
+            expected=_expected(draft.scenarios(prepared.layout)),
+            provenance=request.provenance,
         )
 
     def check_rows(self, prepared: Prepared, budget: Budget | None = None) -> Prepared:
@@ -112,42 +117,33 @@ class Task:
         Raises:
             DataError: If a row breaks a rule.
         """
-        slow = any(space.n_categories > QUICK_CATEGORIES for space in self.options.spaces)
-        epsilon = None if self.options.delta else self.options.epsilon
-        affordable = budget is None or budget.allows(epsilon)
+        slow = any(space.n_categories > QUICK_CATEGORIES for space in prepared.table.spaces)
+        asked = self.request.budget
+        affordable = budget is None or budget.allows(None if asked.delta else asked.epsilon)
         small = prepared.layout.n_units <= _SMALL_TABLE
-        if (slow or small) and affordable and prepared.labelling is None:
+        if (slow or small) and affordable and prepared.response is None:
             found = prepared.table.count(prepared.layout, prepared.encoder)
             return prepared.telling(found.notices)
         return prepared
 
-    def _expected(self, layout: Layout) -> tuple[Expected | None, ...]:
-        """What is expected of each question, to be published; None where nothing was declared."""
-        references = [scenario.reference for scenario in self.options.scenarios(layout)]
-        return tuple(
-            tuple(map(tuple, one.kinds[:, 0].tolist())) if one.is_declared else None
-            for one in references
-        )
-
-    def choose_mechanisms(self, layout: Layout) -> tuple[Mechanism, ...]:
+    def choose_mechanisms(self, draft: Draft, layout: Layout) -> tuple[Mechanism, ...]:
         """The mechanism of each question: made by hand, or the best that the options allow."""
         if self.mechanisms is None:
-            requests, scenarios = self.options.requests(), self.options.scenarios(layout)
-            return plan_mechanisms(requests, scenarios).mechanisms
-        questions = self.options.chosen.questions
-        if len(self.mechanisms) != len(questions):
+            return plan_mechanisms(draft.budgets(), draft.scenarios(layout)).mechanisms
+        n_questions = len(draft.questions)
+        if len(self.mechanisms) != n_questions:
             raise ParameterError(
                 f"mechanism must be one for each question, got {len(self.mechanisms)} for "
-                f"{len(questions)}; give a list of {len(questions)}, or the name of a mechanism"
+                f"{n_questions}; give a list of {n_questions}, or the name of a mechanism"
             )
         return tuple(
             msgspec.structs.replace(one, asked=question.asked) if one.releases_rows else one
-            for one, question in zip(self.mechanisms, questions, strict=True)
+            for one, question in zip(self.mechanisms, draft.questions, strict=True)
         )
 
     def open_budget(self) -> Budget | None:
         """The budget that the release spends; None if it spends from no ledger."""
-        options = self.options
+        options = self.request.options
         if options.ledger is None:
             given = (options.population, options.ledger_key_file, options.new_population or None)
             if any(value is not None for value in given):
@@ -167,7 +163,7 @@ class Task:
 
     def budget_of(self, population: str | None) -> Budget:
         """The budget of a population; None if the ledger is to name it."""
-        options = self.options
+        options = self.request.options
         key_file = None if options.ledger_key_file is None else Path(options.ledger_key_file)
         return Budget(
             self.ledger or open_ledger(options.ledger or "", key_file, self.ask),
@@ -176,6 +172,15 @@ class Task:
             on_message=self.notify,
             resume_hint=self.resume_hint,
         )
+
+
+def _expected(scenarios: Sequence[Scenario]) -> tuple[Expected | None, ...]:
+    """What is expected of each question, to be published; None where nothing was declared."""
+    references = [scenario.reference for scenario in scenarios]
+    return tuple(
+        tuple(map(tuple, one.kinds[:, 0].tolist())) if one.is_declared else None
+        for one in references
+    )
 
 
 def require_ledger(remedy: str) -> None:
@@ -204,13 +209,12 @@ def python_task(
     if by_hand and len(by_hand) == len(listed):
         del asked["mechanism"]
         _refuse_clash(asked, plan)
-    options = with_plan(asked, plan)
-    if len(by_hand) == 1 and options.question is None and options.outcomes:
-        whole = ",".join(options.declaration.declared.names)
-        options = msgspec.structs.replace(options, question=[whole])
+    request = with_plan(asked, plan)
+    if len(by_hand) == 1 and request.outcomes is not None and not request.outcomes.questions:
+        request = request.in_one_question()
     return Task(
         source=source,
-        options=options,
+        request=request,
         mechanisms=by_hand or None,
         ledger=ledger if isinstance(ledger, Ledger) else None,
         resume_hint=lambda release_id: _resume_hint(release_id, source, str(ledger)),

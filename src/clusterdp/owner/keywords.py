@@ -12,8 +12,8 @@ from functools import wraps
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from clusterdp.owner.fields import DECLARED
-from clusterdp.owner.parse import refuse_unknown
+from clusterdp.spec.fields import DECLARED
+from clusterdp.spec.parse import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -5,40 +5,46 @@ from __future__ import annotations
 import math
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
-
-import msgspec
 
 from clusterdp.document.text import terminal_width
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError, missing_column
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
-from clusterdp.owner.clusters import cost_notes, label_notes
-from clusterdp.owner.fields import DECIDED, DECLARATION
 from clusterdp.owner.keywords import PlanKeywords, takes
-from clusterdp.owner.parse import change_options, parse_options, read_options, write_options
 from clusterdp.owner.plan_page import plan_page
 from clusterdp.owner.plan_report import PlanReport
 from clusterdp.owner.question_report import Report
 from clusterdp.planning.advice import advise_look
-from clusterdp.planning.compare import compare, n_steps, smallest_epsilon, to_options, with_looks
-from clusterdp.planning.request import assumed_of
+from clusterdp.planning.cluster_cost import cost_notes
+from clusterdp.planning.compare import (
+    compare,
+    mechanism_options,
+    n_steps,
+    smallest_epsilon,
+    with_looks,
+)
+from clusterdp.planning.decide import Draft
+from clusterdp.planning.expected import assumed_of
 from clusterdp.precision.true_clusters import TrueClusters
 from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.releasing.targets import Silence
 from clusterdp.rows.frames import column_names
 from clusterdp.sources.source import named_source
+from clusterdp.spec.fields import DECIDED, DECLARATION
+from clusterdp.spec.parse import change_options, parse, parse_options, read_options, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine, Stages
-    from clusterdp.owner.options import Options
     from clusterdp.planning.compare import Comparison
+    from clusterdp.spec.fields import Options
+    from clusterdp.spec.request import Request
 
 
 @takes(PlanKeywords)
@@ -58,7 +64,7 @@ def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
         ParameterError: If a parameter is wrong.
         DataError: If the table breaks a rule.
     """
-    return make_plan(source, parse_options({**options, "input": table_name(source)}))
+    return make_plan(source, parse({**options, "input": table_name(source)}))
 
 
 def table_name(source: Any) -> str | None:
@@ -66,9 +72,9 @@ def table_name(source: Any) -> str | None:
     return os.fspath(source) if isinstance(source, str | os.PathLike) else None
 
 
-def make_plan(source: Any, options: Options, progress: Stages | None = None) -> Plan:
-    """The plan that options describe; `progress` is told what is being done."""
-    stages = progress or Silence()
+def make_plan(source: Any, request: Request, progress: Stages | None = None) -> Plan:
+    """The plan that a request describes; `progress` is told what is being done."""
+    stages, options = progress or Silence(), request.options
     options.require("arm", "outcomes")
     if options.epsilon is None and options.mde is None:
         raise ParameterError(
@@ -77,82 +83,85 @@ def make_plan(source: Any, options: Options, progress: Stages | None = None) -> 
         )
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
-    _ = options.provenance  # what is said there is checked
-    options = options.with_labels()
-    layout, notes = _read_cells(source, options)
     stages.stage("questions and grids", 0)
-    given, chosen_notes = options, options.chosen.notes
     # Questions and grids stay as they are when the budget is found.
-    options = options.with_grids()
-    scenarios, epsilon = options.scenarios(layout), options.epsilon
+    draft = Draft.from_request(request)
+    layout, notes = _read_cells(source, draft)
+    scenarios, epsilon = draft.scenarios(layout), options.epsilon
     if epsilon is None:
         stages.stage("smallest epsilon", 0)
-        *target, effect = options.target
-        least = smallest_epsilon(options.requests(), effect, scenarios, (target[0], target[1]))
-        whole = least * options.n_sharing + (options.private_cluster or 0.0)
+        *target, effect = draft.target()
+        least = smallest_epsilon(draft.budgets(), effect, scenarios, (target[0], target[1]))
+        whole = least * draft.n_sharing + (options.private_cluster or 0.0)
         epsilon = math.ceil(1000 * whole - 1e-9) / 1000
-    requests = options.requests(epsilon)
-    on_done = stages.stage("mechanisms", n_steps(requests))
-    comparisons = _with_advice(compare(requests, scenarios, on_done), options, epsilon)
-    decided = dict.fromkeys(DECIDED) | {"question": options.question, "grids": options.grids}
-    decided |= to_options(comparisons) | {"epsilon": epsilon}
-    kept = options.to_dict() | decided | {"out": None, "ledger": None, "population": None}
-    if options.size is not None:
-        kept["input"] = None  # what is released has other rows
-    kept |= {"n_units": layout.n_units, "n_clusters": layout.n_clusters}
+    budgets = draft.budgets(epsilon)
+    on_done = stages.stage("mechanisms", n_steps(budgets))
+    comparisons = _with_advice(compare(budgets, scenarios, on_done), draft, epsilon)
     every_note = (
         *notes,
         *arm_share_notes(layout, options.assigned_by),
-        *assignment_notes(options, layout),
-        *label_notes(options, layout),
-        *cost_notes(options, layout, comparisons[0]),
-        *_outcome_notes(source, options),
-        *options.declaration.declared.turned_label_notes,
-        *_later_notes(options),
-        *chosen_notes,
+        *assignment_notes(request, layout),
+        *request.clusters.notes(draft.columns, layout),
+        *cost_notes(draft, layout, comparisons[0]),
+        *_outcome_notes(source, request),
+        *request.declared.turned_label_notes,
+        *_later_notes(request),
+        *draft.notes,
     )
-    pairs = zip(comparisons, options.spaces, strict=True)
-    labels, private = options.private_labels, None
-    if labels is not None:
-        private = TrueClusters(options.columns.cluster or "", labels.response)
+    response = request.clusters.response
+    private = None if response is None else TrueClusters(options.cluster or "", response)
     reports = tuple(
         Report(
-            comparison=one,
+            comparison=comparison,
             space=space,
-            assumed=assumed_of(space, one.scenario),
+            assumed=assumed_of(space, comparison.scenario),
             private=private,
         )
-        for one, space in pairs
+        for comparison, space in zip(comparisons, draft.spaces, strict=True)
     )
-    report = PlanReport(given=given, questions=reports, notes=every_note)
-    return Plan(options=parse_options(kept), report=report)
+    report = PlanReport(request=request, questions=reports, notes=every_note)
+    return Plan(options=_decided(draft, layout, comparisons, epsilon), report=report)
+
+
+def _decided(
+    draft: Draft, layout: Layout, comparisons: tuple[Comparison, ...], epsilon: float
+) -> Options:
+    """The options of a plan: what was given, and what was decided in place of the rest."""
+    fixed = draft.to_options()
+    decided = dict.fromkeys(DECIDED) | {name: fixed.get(name) for name in ("question", "grids")}
+    decided |= mechanism_options(comparisons) | {"epsilon": epsilon}
+    kept = fixed | decided | {"out": None, "ledger": None, "population": None}
+    if draft.request.options.size is not None:
+        kept["input"] = None  # what is released has other rows
+    return parse_options(kept | {"n_units": layout.n_units, "n_clusters": layout.n_clusters})
 
 
 def _with_advice(
-    comparisons: tuple[Comparison, ...], options: Options, epsilon: float
+    comparisons: tuple[Comparison, ...], draft: Draft, epsilon: float
 ) -> tuple[Comparison, ...]:
     """The comparisons with looks where these pay and none was asked for or declined."""
-    if options.look is not None:
+    request = draft.request
+    if request.budget.look is not None:
         return comparisons
     advice = [
         advise_look(one.choice.mechanism, one.scenario, space, one.epsilon)
-        for one, space in zip(comparisons, options.spaces, strict=True)
+        for one, space in zip(comparisons, draft.spaces, strict=True)
     ]
     share = max((one.share for one in advice if one is not None), default=None)
     if share is None:
         return comparisons
-    looking = msgspec.structs.replace(options, look=share)
+    looking = replace(draft, request=replace(request, budget=replace(request.budget, look=share)))
     shared = [None if one is None else one._replace(share=share) for one in advice]
-    return with_looks(comparisons, shared, [one.look for one in looking.requests(epsilon)])
+    return with_looks(comparisons, shared, [one.look for one in looking.budgets(epsilon)])
 
 
-def assignment_notes(options: Options, layout: Layout) -> list[str]:
+def assignment_notes(request: Request, layout: Layout) -> list[str]:
     """What predictions assume where arms are assigned to groups, and what would help."""
-    by, groups = options.assigned_by, layout.assigned
+    by, groups = request.options.assigned_by, layout.assigned
     if by is None or groups is None:
         return []
     why = ""
-    if options.group_correlation is None:
+    if request.options.group_correlation is None:
         why = ", because nothing was declared; give group_correlation=... (--group-correlation)"
     share = f"{100 * groups.correlation:.3g}%"
     assumed = (
@@ -161,12 +170,12 @@ def assignment_notes(options: Options, layout: Layout) -> list[str]:
     totals = (
         f"totals of the groups of {by} make intervals shorter: declare {by} as a breakdown, too"
     )
-    return [assumed + why, *([] if (by,) in options.breakdowns else [totals])]
+    return [assumed + why, *([] if (by,) in request.breakdowns else [totals])]
 
 
-def _later_notes(options: Options) -> list[str]:
+def _later_notes(request: Request) -> list[str]:
     """A note about what a release publishes or records, and nobody can add to it later."""
-    unsaid = [f"--{name}" for name in options.unsaid]
+    unsaid = [f"--{name}" for name in request.provenance.unsaid]
     note = (
         f"what cannot be added after the release: {', '.join([*unsaid, '--ledger'])}; give it to "
         "release, all but the ledger here as well"
@@ -174,30 +183,29 @@ def _later_notes(options: Options) -> list[str]:
     return [note]
 
 
-def _outcome_notes(source: Any, options: Options) -> list[str]:
+def _outcome_notes(source: Any, request: Request) -> list[str]:
     """Notes on columns of outcomes that a frame lacks: it may be planned before there are any."""
-    if options.size is not None or table_name(source) is not None:
+    if request.options.size is not None or table_name(source) is not None:
         return []
     names = column_names(source)
     return [
         f"{missing_column(name, 'outcome', names)}; a release needs it"
-        for name in options.declaration.declared.names
+        for name in request.declared.names
         if name not in names
     ]
 
 
-def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]:
-    asked = CellOptions.of(options.columns, options.control, options.size)
-    if options.aggregates and options.size is None:
+def _read_cells(source: Any, draft: Draft) -> tuple[Layout, tuple[str, ...]]:
+    options = draft.request.options
+    asked = CellOptions.of(draft.columns, options.control, options.size)
+    if draft.request.aggregates and options.size is None:
         options.require("unit")
         asked = asked._replace(unit=options.unit)
     table = by_name(source, options)
     with ExitStack() as stack:
         engine = engine_for(table, options, stack)
-        layout, notes = read_cells(
-            table, asked, options.min_cell_size, engine, options.private_labels
-        )
-    return options.with_design(layout), notes
+        layout, notes = read_cells(table, asked, draft.request.clusters, engine)
+    return draft.with_design(layout), notes
 
 
 def by_name(source: Any, options: Options) -> Any:
@@ -283,16 +291,16 @@ class Plan:
         return self.report
 
 
-def with_plan(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | None) -> Options:
-    """The options of a release: those of a plan, with those of the table and the output.
+def with_plan(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | None) -> Request:
+    """What is asked of a release: the options of a plan, with those of the table and the output.
 
     Raises:
         ParameterError: If an option was given that the plan decides.
     """
     if plan is None:
-        return parse_options(given)
+        return parse(given)
     planned = plan if isinstance(plan, Plan) else Plan.load(plan)
     for name in (*DECIDED, *DECLARATION):
         if given.get(name) is not None:
             raise ParameterError(f"{name} is decided by the plan; leave out {name}")
-    return change_options(planned.options, given)
+    return parse(change_options(planned.options, given))

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from clusterdp._text import counted, percent, shortest_decimal
 from clusterdp.document.charts import Axis, Line, Logarithmic, Marked, line_chart, mark_places
 from clusterdp.document.markup import render
-from clusterdp.owner.fields import DECLARED, flag_of
 from clusterdp.owner.keywords import PlanKeywords
 from clusterdp.planning.compare import budget
 from clusterdp.planning.other_budgets import least_certain, other_budgets, round_budgets, targets
 from clusterdp.precision.prediction import UNSEEN
-from clusterdp.published.terms import total_guarantee
+from clusterdp.spec.fields import DECLARED, flag_of
+from clusterdp.spec.terms import total_guarantee
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     from clusterdp.document._svg import Svg
     from clusterdp.document.charts import Mark
     from clusterdp.engines.base import Stages
-    from clusterdp.owner.options import Options
     from clusterdp.owner.plan_report import PlanReport
     from clusterdp.owner.question_report import Report
     from clusterdp.planning.compare import Comparison
+    from clusterdp.planning.expected import Scenario
     from clusterdp.planning.other_budgets import Budget
-    from clusterdp.planning.request import Purpose, Scenario
     from clusterdp.precision.prediction import Prediction
+    from clusterdp.spec.fields import Options
+    from clusterdp.spec.purpose import Purpose
+    from clusterdp.spec.request import Request
 
 
 # Lines that can be told apart in a drawing.
@@ -223,16 +225,16 @@ def plan_command(given: Options, epsilon: float) -> str:
     return in_lines([*words, f"--epsilon {shortest_decimal(epsilon)}", "--out plan.toml"])
 
 
-def release_command(given: Options) -> str:
+def release_command(given: Request) -> str:
     """The command that carries a plan out."""
-    unit = "ID_COLUMN" if given.unit is None else shlex.quote(given.unit)
+    unit = "ID_COLUMN" if given.options.unit is None else shlex.quote(given.options.unit)
     words = ["clusterdp release", TABLE, "--plan plan.toml", f"--unit {unit}"]
     return in_lines([*words, *later_options(given), "--out published"])
 
 
-def later_options(given: Options) -> list[str]:
+def later_options(given: Request) -> list[str]:
     """What cannot be added after a release and was not given, for the owner to fill in."""
-    unsaid = [f"--{name} ..." for name in given.unsaid]
+    unsaid = [f"--{name} ..." for name in given.provenance.unsaid]
     return [*unsaid, "--ledger ...", "--population ..."]
 
 
@@ -320,7 +322,7 @@ def plan_page(report: PlanReport, epsilon: float, progress: Stages) -> str:
         panels=panels,
         parts=parts,
         questions=[_question(report, one) for one in report.questions],
-        release=release_command(report.given),
+        release=release_command(report.request),
         unknown=[
             name
             for one in report.questions
@@ -339,7 +341,7 @@ def _texts(report: PlanReport, at: Budget, parts: list[tuple[str, str]]) -> dict
     return {
         "epsilon": shortest_decimal(at.epsilon),
         "suspicion": guarantee.in_odds(),
-        "command": plan_command(report.given, at.epsilon),
+        "command": plan_command(report.request.options, at.epsilon),
         **{f"{key}-share": percent(spent.get(key, 0.0)) for key, _ in parts},
     }
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.document.text import html_lines
 from clusterdp.owner.question_report import fitting
-from clusterdp.published.terms import total_guarantee
+from clusterdp.spec.terms import total_guarantee
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.owner.options import Options
     from clusterdp.owner.question_report import Report
     from clusterdp.privacy.accounting import Guarantee
+    from clusterdp.spec.request import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,12 +24,12 @@ class PlanReport:
     """What was compared in every question.
 
     Attributes:
-        given: What was asked for.
+        request: What was asked for.
         questions: The report of each question.
         notes: What the owner should know about the table, the reference and the questions.
     """
 
-    given: Options
+    request: Request
     questions: tuple[Report, ...]
     notes: tuple[str, ...] = ()
 
@@ -54,13 +54,12 @@ class PlanReport:
     @property
     def label_epsilon(self) -> float:
         """What private clusters take of it."""
-        return 0.0 if self.response is None else self.response.guarantee().epsilon
+        return self.request.clusters.epsilon
 
     @property
     def response(self) -> ClusterResponse | None:
         """The response that private clusters go through; None where clusters are public."""
-        labels = self.given.private_labels
-        return None if labels is None else labels.response
+        return self.request.clusters.response
 
     @property
     def _mechanisms(self) -> list[Mechanism]:

@@ -12,13 +12,12 @@ from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.outcomes.number import Number
 from clusterdp.outcomes.published_names import question_suffixes
-from clusterdp.owner.clusters import label_notes
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.advice import advise_look, wide_ranges
 from clusterdp.planning.prediction import predict_metrics
 from clusterdp.precision.visible import unseen_notes
 from clusterdp.published.manifest import plain
-from clusterdp.published.terms import Terms
+from clusterdp.spec.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
@@ -27,9 +26,11 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.owner.options import Options
-    from clusterdp.planning.request import Scenario
+    from clusterdp.planning.decide import Draft
+    from clusterdp.planning.expected import Scenario
     from clusterdp.releasing.prepare import Prepared
+    from clusterdp.spec.fields import Options
+    from clusterdp.spec.request import Request
 
 _SMALL_CELL = 5
 _UNIFORM_ADVICE = (
@@ -109,35 +110,34 @@ class Preview:
 def describe(
     prepared: Prepared,
     mechanisms: Sequence[Mechanism],
-    options: Options,
+    draft: Draft,
     budget: dict[str, Any] | None,
-    chosen_notes: tuple[str, ...],
 ) -> Preview:
     """What a release of a table would be.
 
     Args:
         prepared: The table.
         mechanisms: What to publish of each question.
-        options: What was asked for.
+        draft: What was asked for, with its questions.
         budget: What it would take from a ledger; None without one.
-        chosen_notes: What the owner should know about the outcomes and their questions.
     """
-    layout, spaces = prepared.layout, options.spaces
-    scenarios = options.scenarios(layout)
+    layout, spaces, request = prepared.layout, draft.spaces, draft.request
+    scenarios = draft.scenarios(layout)
     pairs = zip(mechanisms, scenarios, strict=True)
     expected = [one for pair in pairs for one in predict_metrics(*pair)]
     metrics = [str(metric) for space in spaces for metric in space.declared.metrics]
     terms = Terms.of(spaces, mechanisms, prepared.response)
     guarantee, shown = terms.to_guarantee(), prepared.table.columns.as_published()
-    notes = [*prepared.notes, *_planned_for(options, layout), *chosen_notes]
+    notes = [*prepared.notes, *_planned_for(request.options, layout), *draft.notes]
     notes += arm_share_notes(layout, prepared.table.columns.assigned_by)
-    notes += [*assignment_notes(options, layout), *label_notes(options, layout)]
+    notes += assignment_notes(request, layout)
+    notes += request.clusters.notes(draft.columns, layout)
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]
-    if options.look is None:
+    if request.budget.look is None:
         for one in zip(mechanisms, scenarios, spaces, strict=True):
             notes += _look_notes(*one, guarantee.epsilon)
-    notes += [*unseen_notes(metrics, expected), *_layout_notes(layout), *_unsaid(options)]
+    notes += [*unseen_notes(metrics, expected), *_layout_notes(layout), *_unsaid(request)]
     content = {
         "mechanism": terms.mechanism_names,
         "parameters": _parameters(mechanisms, spaces),
@@ -164,7 +164,7 @@ def describe(
             for question, space, mechanism in zip(terms.questions, spaces, mechanisms, strict=True)
         ],
         "expected": {metric: one._asdict() for metric, one in zip(metrics, expected, strict=True)},
-        "assumed": options.assumption(layout),
+        "assumed": draft.assumption(scenarios),
         "notes": notes,
     }
     if prepared.response is not None:
@@ -226,9 +226,9 @@ def _look_notes(
     return [f"{advice.reason}; {remedy}, or go without one (look=0)"]
 
 
-def _unsaid(options: Options) -> list[str]:
+def _unsaid(request: Request) -> list[str]:
     """A note about what a reader of the folder will ask for: once it is sealed, it is too late."""
-    unsaid = options.unsaid
+    unsaid = request.provenance.unsaid
     if not unsaid:
         return []
     flags = ", ".join(f"--{name}" for name in unsaid)

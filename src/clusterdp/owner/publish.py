@@ -18,17 +18,18 @@ from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.owner.job import Task, python_task, require_ledger
 from clusterdp.owner.keywords import PublishKeywords, ReleaseKeywords, takes
-from clusterdp.owner.parse import parse_options
 from clusterdp.owner.plan import table_name
 from clusterdp.owner.preview import describe
+from clusterdp.planning.decide import Draft
 from clusterdp.published.folder import read_release
-from clusterdp.published.terms import Terms
 from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.questions import check_questions
 from clusterdp.releasing.targets import write_release
 from clusterdp.rows.frames import without_secrets
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import FRAME
+from clusterdp.spec.parse import parse
+from clusterdp.spec.terms import Terms
 from clusterdp.statistics.noise import add_exact_noise
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.owner.options import Options
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.published.release import Release
@@ -184,7 +184,7 @@ class Ready(NamedTuple):
         preview: What to show the owner before.
         budget: What it spends; None without a ledger.
         target: Where it goes; None if no place was given.
-        options: What was asked for, with the grids of numbers.
+        options: What was asked for, with the grids of numbers, as a ledger holds it.
     """
 
     prepared: Prepared
@@ -192,7 +192,7 @@ class Ready(NamedTuple):
     preview: Preview
     budget: Budget | None
     target: Destination | None
-    options: Options
+    options: dict[str, Any]
 
 
 @contextmanager
@@ -205,9 +205,8 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         task: The release.
         out: Where it is going to be published; None if it is only previewed.
     """
-    chosen_notes = task.options.chosen.notes
-    task = replace(task, options=task.options.with_grids())
-    options, source = task.options, task.source
+    draft = Draft.from_request(task.request)
+    options, source = task.request.options, task.source
     with ExitStack() as stack:
         engine = task.open_engine(stack)
         target = None if options.out is None else engine.place(options.out)
@@ -217,17 +216,17 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         if budget is not None and out is not None:
             budget.check_population()
         if out is None:
-            source = without_secrets(source, options.columns.secrets)
-        prepared = task.prepare(engine, out, source)
+            source = without_secrets(source, draft.columns.secrets)
+        prepared = task.prepare(draft, engine, out, source)
         if out is not None:
             prepared = task.check_rows(prepared, budget)
-        mechanisms = task.choose_mechanisms(prepared.layout)
+        mechanisms = task.choose_mechanisms(draft, prepared.layout)
         check_questions(prepared, mechanisms)
         cost = None
         if budget is not None:
-            cost = budget.describe(Terms.of(options.spaces, mechanisms, prepared.response))
-        shown = describe(prepared, mechanisms, options, cost, chosen_notes)
-        yield Ready(prepared, mechanisms, shown, budget, target, options)
+            cost = budget.describe(Terms.of(draft.spaces, mechanisms, prepared.response))
+        shown = describe(prepared, mechanisms, draft, cost)
+        yield Ready(prepared, mechanisms, shown, budget, target, draft.to_options())
 
 
 def run_publish(
@@ -237,8 +236,9 @@ def run_publish(
     progress: Stages | None = None,
 ) -> Published:
     """Publish what a task describes; `show` is called before anything is spent."""
-    task.options.require("out")
-    with readied(task, task.options.out) as ready:
+    options = task.request.options
+    options.require("out")
+    with readied(task, options.out) as ready:
         if show is not None:
             show(ready)
         prepared, mechanisms, _, budget, target, kept = ready
@@ -247,7 +247,7 @@ def run_publish(
         if budget is None:
             today = datetime.now(tz=UTC).date()
             return _published(write(prepared.begun(today), mechanisms, target))
-        spec = {**kept.to_dict(), "input": table_name(task.source) or FRAME}
+        spec = {**kept, "input": table_name(task.source) or FRAME}
         return _published(budget.release(prepared, mechanisms, target, spec, write))
 
 
@@ -266,7 +266,7 @@ def run_resume(
         given: What else was given. The release began with its own, so that this is refused.
         progress: Where a long run reports to.
     """
-    asked = task.options
+    asked = task.request.options
     if asked.ledger is None:
         raise ParameterError(
             "resuming a release needs the ledger that recorded it: give ledger=... (--ledger)"
@@ -275,14 +275,15 @@ def run_resume(
     reservation = budget.ledger.resume(release_id)
     here = {name: getattr(asked, name) for name in ("input", "query", "delimiter", "out")}
     kept = resumed_options(reservation, {**(given or {}), **here})
-    options = parse_options({**kept, "verbose": asked.verbose})
+    request = parse({**kept, "verbose": asked.verbose})
+    options = request.options
     source = options.input if task.source is None else task.source
     if isinstance(source, str) and source == FRAME:
         raise ParameterError(
             "the release was of a frame, which the ledger does not hold: finish it in Python with "
             f"{resume_in_python(release_id, str(budget.ledger))}"
         )
-    task = replace(task, source=source, options=options)
+    task = replace(task, source=source, request=request)
     with ExitStack() as stack:
         engine = task.open_engine(stack)
         target = engine.place(options.out or "")
@@ -290,7 +291,8 @@ def run_resume(
         if finished is None:
             target.check_free(reservation.key.claim())
             reservation.begin_at(absolute(str(target)))
-            prepared = task.prepare(engine, options.out or "")
+            draft = Draft.from_request(request)
+            prepared = task.prepare(draft, engine, options.out or "")
             finished = budget.finish(reservation, prepared, target, _writer(progress))
     return _published(finished)
 
@@ -345,8 +347,9 @@ def release(
         raise ParameterError("release takes a frame, got the name of a table; publish takes names")
     require_ledger("a release in memory spends from none; use clusterdp.publish(..., ledger=...)")
     task = python_task(source, plan, options)
+    draft = Draft.from_request(task.request)
     with ExitStack() as stack:
-        prepared = task.prepare(task.open_engine(stack), None)
+        prepared = task.prepare(draft, task.open_engine(stack), None)
         prepared = task.check_rows(prepared)
-        mechanisms = task.choose_mechanisms(prepared.layout)
+        mechanisms = task.choose_mechanisms(draft, prepared.layout)
         return release_in_memory(prepared, mechanisms, ReleaseKey.from_system(), add_exact_noise)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from clusterdp.errors import ParameterError
 from clusterdp.planning.forecast import Forecast, Split
-from clusterdp.planning.request import parse_purpose
+from clusterdp.spec.purpose import parse_purpose
 from clusterdp.statistics.sums import NoisySums, NoisyTotals
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning.request import Purpose, Scenario
+    from clusterdp.planning.expected import Scenario
+    from clusterdp.spec.purpose import Purpose
 
 
 # How near the largest regret must be to the least there is: of one purpose, and of several. Within
@@ -62,7 +63,7 @@ class Best(NamedTuple):
     losses: tuple[Loss, ...]
 
 
-class Shares(NamedTuple):
+class SumShareRequest(NamedTuple):
     """Shares of ε for sums that were given; None where they are to be found."""
 
     totals: float | None = None
@@ -76,7 +77,7 @@ def best_split(  # noqa: PLR0913 - what to search, by name
     *,
     epsilon: float,
     counts: tuple[float, ...],
-    given: Shares,
+    given: SumShareRequest,
     purpose: str | None,
 ) -> Best:
     """The split of about the least largest regret over what is asked for, common to all questions.
@@ -114,7 +115,7 @@ def best_split(  # noqa: PLR0913 - what to search, by name
 
 
 def _fixed(
-    given: Shares, scenarios: Sequence[Scenario], epsilon: float
+    given: SumShareRequest, scenarios: Sequence[Scenario], epsilon: float
 ) -> tuple[float | None, ...]:
     """What is not searched: what was given, and levels that would add nothing or do not fit."""
     layout = scenarios[0].layout

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.planning.request import Scenario
+    from clusterdp.planning.expected import Scenario
 
 
 Scope = Literal["cluster", "population"]

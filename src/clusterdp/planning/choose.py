@@ -6,8 +6,7 @@ efficiency and nothing else.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -15,86 +14,27 @@ import msgspec
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
-from clusterdp.planning._split import Best, Shares, best_split
+from clusterdp.planning._split import Best, SumShareRequest, best_split
 from clusterdp.planning.advice import scope_of_counts, share_of_counts
 from clusterdp.planning.forecast import Split
 from clusterdp.planning.prediction import is_joint
-from clusterdp.planning.request import parse_purpose
-from clusterdp.privacy.accounting import checked_epsilon
+from clusterdp.spec.fields import SUM_SHARES
+from clusterdp.spec.purpose import parse_purpose
+from clusterdp.spec.request import BudgetRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning._split import Loss
-    from clusterdp.planning.request import Scenario
+    from clusterdp.planning.expected import Scenario
 
 # The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
 # Shares of ε for noisy counts; between two of them the variance is flat.
 _COUNT_SHARES = (0.01, 0.02, 0.05, 0.12, 0.3)
-# Shares of ε for the levels of sums, in the order of `Shares`.
-SUM_SHARES = ("totals_share", "sums_share", "breakdown_share")
 # Mechanisms that redraw rows from counts may give them more.
 _MOST_COUNTS = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A mechanism by name, with the parameters its user gave.
-
-    Attributes:
-        mechanism: A name of `MECHANISMS`, or None for the best that releases rows.
-        epsilon: ε of the whole release.
-        delta: δ of the whole release.
-        noise_scale: σ.
-        prior_floor: γ.
-        resample_prob: λ.
-        counts_share: The share of ε for noisy counts that the optimal channel's priors are learned
-            from.
-        look: The share of ε for a look.
-        totals_share: The share of ε for noisy totals of arms.
-        sums_share: The share of ε for noisy sums of every cell.
-        breakdown_share: The share of ε for noisy totals of groups, of all breakdowns together.
-        prior: The public prior that an optimal channel is designed for.
-        purpose: What it is for, see `parse_purpose`; None for all purposes at once.
-        asked: Of how many of `ASKED_TOTAL` units the question is asked.
-    """
-
-    mechanism: str | None = None
-    epsilon: float | None = None
-    delta: float = 0.0
-    noise_scale: float | None = None
-    prior_floor: float | None = None
-    resample_prob: float | None = None
-    counts_share: float | None = None
-    look: float | None = None
-    totals_share: float | None = None
-    sums_share: float | None = None
-    breakdown_share: float | None = None
-    prior: tuple[float, ...] | None = None
-    purpose: str | None = None
-    asked: int = ASKED_TOTAL
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "noise_scale", "prior_floor", "resample_prob"):
-            given = getattr(self, name)
-            if given is not None and not 0 < given < math.inf:
-                raise ParameterError(f"{name} must be a finite number above 0, got {given}")
-        if self.epsilon is not None:
-            checked_epsilon(self.epsilon)
-        for name in ("look", "counts_share", *SUM_SHARES):
-            share = getattr(self, name)
-            if share is not None and not 0 <= share < 1:
-                raise ParameterError(
-                    f"{name} is a share of epsilon, and must be at least 0 and below 1, got {share}"
-                )
-        parse_purpose(self.purpose)
-
-    @property
-    def sum_shares(self) -> Shares:
-        """The shares of ε for sums, as far as they were given."""
-        return Shares(*(getattr(self, name) for name in SUM_SHARES))
 
 
 class Planned(NamedTuple):
@@ -119,12 +59,12 @@ class _Recipe(NamedTuple):
     counts: tuple[float, ...] = ()
 
 
-def choose(request: Request, scenario: Scenario) -> Mechanism:
+def choose(request: BudgetRequest, scenario: Scenario) -> Mechanism:
     """The mechanism asked for; what was not given keeps the largest regret small."""
     return plan_mechanisms([request], [scenario]).mechanisms[0]
 
 
-def plan_mechanisms(requests: Sequence[Request], scenarios: Sequence[Scenario]) -> Planned:
+def plan_mechanisms(requests: Sequence[BudgetRequest], scenarios: Sequence[Scenario]) -> Planned:
     """The mechanisms of all questions, whose sums share one split of ε."""
     first, layout = requests[0], scenarios[0].layout
     parse_purpose(first.purpose, layout)  # also where no share is left to choose
@@ -153,18 +93,18 @@ def plan_mechanisms(requests: Sequence[Request], scenarios: Sequence[Scenario]) 
             scenarios,
             epsilon=first.epsilon or 0.0,
             counts=recipes[0].counts,
-            given=first.sum_shares,
+            given=SumShareRequest(*(getattr(first, name) for name in SUM_SHARES)),
             purpose=first.purpose,
         )
     return Planned(tuple(build(best.split) for build in builds), best.losses)
 
 
-def _asking(recipe: _Recipe, request: Request) -> Callable[[Split], Mechanism]:
+def _asking(recipe: _Recipe, request: BudgetRequest) -> Callable[[Split], Mechanism]:
     """The mechanism of a split, of those who are asked."""
     return lambda split: msgspec.structs.replace(recipe.build(split), asked=request.asked)
 
 
-def _choose_optimal(request: Request, scenario: Scenario) -> _Recipe:
+def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> _Recipe:
     """The optimal channel: for a public prior, or for priors that are learned from noisy counts."""
     if request.noise_scale is not None:
         raise ParameterError(
@@ -196,7 +136,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> _Recipe:
     return _Recipe(build, _shares_of_counts(request, scenario))
 
 
-def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]:
+def _shares_of_counts(request: BudgetRequest, scenario: Scenario) -> tuple[float, ...]:
     """Shares of ε for noisy counts that could pay: predicted, or where nothing is known."""
     _, space, reference = scenario
     if request.counts_share is not None:
@@ -213,7 +153,7 @@ def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]
     return (share_of_counts(scenario, request.epsilon or 0.0),)
 
 
-def _choose_clustered(request: Request, scenario: Scenario) -> _Recipe:
+def _choose_clustered(request: BudgetRequest, scenario: Scenario) -> _Recipe:
     _refuse_given(request, "look", "counts_share", "prior")
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
@@ -252,7 +192,7 @@ def _choose_clustered(request: Request, scenario: Scenario) -> _Recipe:
     return _Recipe(build, counts)
 
 
-def _choose_uniform(request: Request, scenario: Scenario) -> _Recipe:
+def _choose_uniform(request: BudgetRequest, scenario: Scenario) -> _Recipe:
     _refuse_given(request, "look", "counts_share", "noise_scale", "prior_floor", "prior")
     if request.epsilon is None or request.resample_prob is not None:
         made = builders.uniform_prior_dp(
@@ -270,7 +210,7 @@ def _choose_uniform(request: Request, scenario: Scenario) -> _Recipe:
     return _Recipe(build, (0.0,))
 
 
-def _choose_contrasts(request: Request, _: Scenario) -> _Recipe:
+def _choose_contrasts(request: BudgetRequest, _: Scenario) -> _Recipe:
     _refuse_given(
         request,
         *("look", "counts_share", "noise_scale", "prior_floor", "resample_prob", "delta"),
@@ -282,7 +222,7 @@ def _choose_contrasts(request: Request, _: Scenario) -> _Recipe:
     return _Recipe(lambda _: made)
 
 
-def _choose_histogram(request: Request, _: Scenario) -> _Recipe:
+def _choose_histogram(request: BudgetRequest, _: Scenario) -> _Recipe:
     _refuse_given(
         request,
         *("look", "counts_share", "prior_floor", "resample_prob", "delta"),
@@ -292,7 +232,7 @@ def _choose_histogram(request: Request, _: Scenario) -> _Recipe:
     return _Recipe(lambda _: made)
 
 
-def _noise_scale(request: Request, split: Split) -> float | None:
+def _noise_scale(request: BudgetRequest, split: Split) -> float | None:
     if request.noise_scale is not None:
         return request.noise_scale
     if not split.counts or request.epsilon is None:
@@ -300,7 +240,7 @@ def _noise_scale(request: Request, split: Split) -> float | None:
     return 2 / (split.counts * request.epsilon)
 
 
-def _refuse_given(request: Request, *names: str) -> None:
+def _refuse_given(request: BudgetRequest, *names: str) -> None:
     # A share or a δ of 0 asks for nothing.
     given = [name for name in names if getattr(request, name) not in (None, 0.0)]
     if given:

@@ -11,11 +11,13 @@ from clusterdp.channels.optimal import OptimalBudget
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import check_exact
 from clusterdp.planning import choose as planning
-from clusterdp.planning.choose import MECHANISMS, Planned, Request
+from clusterdp.planning.choose import MECHANISMS, Planned
+from clusterdp.planning.expected import REMEDY, UNIFORM
 from clusterdp.planning.forecast import expect_quickly
 from clusterdp.planning.merging import compare_clusters
 from clusterdp.planning.prediction import expect, is_joint, of_purpose, of_share, purpose_variance
-from clusterdp.planning.request import REMEDY, UNIFORM, USUAL_SEGMENT, parse_purpose
+from clusterdp.spec.purpose import USUAL_SEGMENT, parse_purpose
+from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums, NoisyTotals, totals_label
 
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning._split import Loss
     from clusterdp.planning.advice import LookAdvice
+    from clusterdp.planning.expected import Scenario
     from clusterdp.planning.merging import Clustering
-    from clusterdp.planning.request import Purpose, Scenario
     from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.spec.purpose import Purpose
 
 
 def no_progress(done: int) -> None:
@@ -85,7 +88,7 @@ class Comparison:
         advice: Why the recommended option has a look that was not asked for; None if it has none.
     """
 
-    request: Request
+    request: BudgetRequest
     scenario: Scenario
     options: tuple[Option, ...]
     chosen: str
@@ -111,7 +114,7 @@ class Comparison:
 
 
 def compare(
-    requests: Sequence[Request],
+    requests: Sequence[BudgetRequest],
     scenarios: Sequence[Scenario],
     on_done: Callable[[int], None] = no_progress,
 ) -> tuple[Comparison, ...]:
@@ -156,7 +159,7 @@ def compare(
     )
 
 
-def n_steps(requests: Sequence[Request]) -> int:
+def n_steps(requests: Sequence[BudgetRequest]) -> int:
     """How many steps a comparison takes."""
     return 1 + len(_names(requests))
 
@@ -200,7 +203,7 @@ def at_budget(comparisons: Sequence[Comparison], epsilons: Sequence[float]) -> t
     )
 
 
-def _alike(option: Option, request: Request) -> Request:
+def _alike(option: Option, request: BudgetRequest) -> BudgetRequest:
     """A request for the same mechanism with the same counts or prior; sums are free."""
     named = request if request.mechanism == option.name else _named(option.name, request)
     counts = option.mechanism.find(NoisyCounts)
@@ -212,7 +215,7 @@ def _alike(option: Option, request: Request) -> Request:
     return named
 
 
-def _names(requests: Sequence[Request]) -> tuple[str, ...]:
+def _names(requests: Sequence[BudgetRequest]) -> tuple[str, ...]:
     """The mechanisms to compare."""
     if requests[0].mechanism:
         return (requests[0].mechanism,)
@@ -220,7 +223,7 @@ def _names(requests: Sequence[Request]) -> tuple[str, ...]:
 
 
 def _serving(
-    requests: Sequence[Request], scenarios: Sequence[Scenario], on_done: Callable[[int], None]
+    requests: Sequence[BudgetRequest], scenarios: Sequence[Scenario], on_done: Callable[[int], None]
 ) -> dict[str, Planned]:
     """Every mechanism at its best, by name, or the one that was asked for.
 
@@ -268,7 +271,7 @@ def _best(options: Sequence[Option], scenario: Scenario, purposes: tuple[Purpose
 
 
 def smallest_epsilon(
-    requests: Sequence[Request],
+    requests: Sequence[BudgetRequest],
     effect: float,
     scenarios: Sequence[Scenario],
     target: tuple[int, int] = (0, 0),
@@ -315,7 +318,9 @@ def smallest_epsilon(
     return math.ceil(high * 1000) / 1000
 
 
-def shown_prediction(precision: Precision, request: Request, scenario: Scenario) -> Prediction:
+def shown_prediction(
+    precision: Precision, request: BudgetRequest, scenario: Scenario
+) -> Prediction:
     """What a request is about, in one number: its least certain effect.
 
     It is the overall effect where all purposes are served.
@@ -372,7 +377,7 @@ def unserved(mechanism: Mechanism, layout: Layout) -> list[tuple[str, ...]]:
     return [one.columns for one in compared if one.columns not in served]
 
 
-def to_options(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def mechanism_options(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """The options of a release that make exactly the recommended mechanisms.
 
     The priors of several questions follow from the reference.
@@ -415,19 +420,21 @@ def _sum_shares(mechanism: Mechanism, epsilon: float) -> dict[str, float]:
     return {name: round(part / epsilon, 12) for name, part in spent.items()}
 
 
-def at_its_best(name: str, requests: Sequence[Request], scenarios: Sequence[Scenario]) -> Planned:
+def at_its_best(
+    name: str, requests: Sequence[BudgetRequest], scenarios: Sequence[Scenario]
+) -> Planned:
     """A mechanism with what was given of the budget, and its own parameters left to be chosen."""
     named = [one if one.mechanism == name else _named(name, one) for one in requests]
     return planning.plan_mechanisms(named, scenarios)
 
 
-def _named(name: str, request: Request) -> Request:
+def _named(name: str, request: BudgetRequest) -> BudgetRequest:
     """A request for a mechanism by name, with the same budget and purpose.
 
     A look and noisy counts that were asked for are the optimal channel's; no other takes them.
     """
     optimal = name == "optimal"
-    return Request(
+    return BudgetRequest(
         mechanism=name,
         look=request.look if optimal else None,
         counts_share=request.counts_share if optimal else None,

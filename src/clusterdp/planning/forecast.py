@@ -47,9 +47,10 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.planning.request import Purpose, Scenario
+    from clusterdp.planning.expected import Scenario
     from clusterdp.precision.closed_form import ArmLayout
     from clusterdp.precision.prediction import Precision
+    from clusterdp.spec.purpose import Purpose
 
 
 # What rows keep of what counts leave of ε, where their noise is computed; between, interpolated.

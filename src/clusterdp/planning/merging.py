@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.planning.choose import Request
-    from clusterdp.planning.request import Scenario
+    from clusterdp.planning.expected import Scenario
     from clusterdp.precision.prediction import Precision
+    from clusterdp.spec.request import BudgetRequest
 
 # Clusters that expect fewer units in some arm are small.
 SMALL = 50
@@ -39,7 +39,7 @@ class Clustering(NamedTuple):
 
 
 def compare_clusters(
-    requests: Sequence[Request],
+    requests: Sequence[BudgetRequest],
     scenarios: Sequence[Scenario],
     planned: Sequence[tuple[Precision, ...]],
 ) -> list[tuple[Clustering, ...]]:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from clusterdp.errors import ParameterError
 from clusterdp.planning.compare import LEAST_EPSILON, MOST_EPSILON, at_budget
 from clusterdp.planning.prediction import of_purpose
-from clusterdp.planning.request import parse_purpose
+from clusterdp.spec.purpose import parse_purpose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterdp.cells.layout import Layout
     from clusterdp.planning.compare import Comparison, Option
-    from clusterdp.planning.request import Purpose
     from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.spec.purpose import Purpose
 
 # Budgets are such numbers times a power of ten, from an eighth of the planned one to four times it.
 _DIGITS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)

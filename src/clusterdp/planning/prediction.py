@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.outcomes.chosen_grids import QUICK_CATEGORIES
-from clusterdp.planning.request import cell_reference
+from clusterdp.planning.expected import cell_reference
 from clusterdp.precision.prediction import expected_precision, mean_weights
 from clusterdp.precision.unit_noise import cell_weights, unit_noise
 from clusterdp.statistics.counts import NoisyCounts
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.planning.request import Purpose, Scenario
+    from clusterdp.planning.expected import Scenario
     from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.spec.purpose import Purpose
 
 
 class Sample(NamedTuple):

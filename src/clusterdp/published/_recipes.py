@@ -20,7 +20,7 @@ from clusterdp._text import shortest_decimal
 from clusterdp.outcomes.metric import quoted
 from clusterdp.outcomes.number import Number
 from clusterdp.outcomes.published_names import QUESTION, question_suffixes
-from clusterdp.rows.columns import RESPONSE
+from clusterdp.spec.columns import RESPONSE
 from clusterdp.storage.folder import UNIT_PARTS, UNITS
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from clusterdp.outcomes.number import Number
 from clusterdp.outcomes.published_names import QUESTION, question_name
 from clusterdp.published._recipes import RowFiles, cautions, recipes, sum_queries
 from clusterdp.published.manifest import arms_in_words, title_of, what_is_public
-from clusterdp.published.provenance import provenance_pairs
-from clusterdp.rows.columns import FOLD, RESPONSE
+from clusterdp.spec.columns import FOLD, RESPONSE
+from clusterdp.spec.provenance import provenance_pairs
 from clusterdp.storage.folder import CELLS, CHANNELS, ERRATA, INDEX, LOOK, MANIFEST, README, TOTALS
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from clusterdp.outcomes.declaration import Outcome
     from clusterdp.published.manifest import Manifest
-    from clusterdp.published.terms import QuestionTerms
     from clusterdp.published.visible import Visible
+    from clusterdp.spec.terms import QuestionTerms
 
 
 # Of more values than this, the first and the last are named.

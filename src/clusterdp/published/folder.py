@@ -34,7 +34,6 @@ from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.published._parquet_bytes import LONG_VALUES, most_unpacked, table_size
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import release_notes
-from clusterdp.published.provenance import check_line
 from clusterdp.published.release import Release, ReleasedQuestion
 from clusterdp.published.tables import (
     WEIGHT,
@@ -45,7 +44,8 @@ from clusterdp.published.tables import (
     unstacked,
 )
 from clusterdp.rows.column_types import holds_groups, holds_ids, is_publishable
-from clusterdp.rows.columns import FOLD, RESPONSE
+from clusterdp.spec.columns import FOLD, RESPONSE
+from clusterdp.spec.provenance import check_line
 from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.published.manifest import BeforeLook, Manifest
-    from clusterdp.rows.columns import Columns
+    from clusterdp.spec.columns import Columns
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.storage.reading import Files
 

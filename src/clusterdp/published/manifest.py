@@ -27,10 +27,10 @@ from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.outcomes.categories import CategoriesRecord
 from clusterdp.outcomes.published_names import Rule
-from clusterdp.published.provenance import Provenance
-from clusterdp.published.terms import GuaranteeTerms, QuestionTerms, Terms
-from clusterdp.rows.columns import NOISY, Columns
 from clusterdp.rows.questions import QuestionRule
+from clusterdp.spec.columns import NOISY, Columns
+from clusterdp.spec.provenance import Provenance
+from clusterdp.spec.terms import GuaranteeTerms, QuestionTerms, Terms
 from clusterdp.storage.folder import (
     FileSum,
     RowOrderKind,

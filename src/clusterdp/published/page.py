@@ -20,7 +20,7 @@ from clusterdp.published.document import (
     published_columns,
 )
 from clusterdp.published.manifest import arms_in_words, title_of
-from clusterdp.published.provenance import provenance_pairs
+from clusterdp.spec.provenance import provenance_pairs
 from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.privacy.accounting import Guarantee
-    from clusterdp.published.provenance import Provenance
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.questions import QuestionRule
+    from clusterdp.spec.columns import Columns
+    from clusterdp.spec.provenance import Provenance
     from clusterdp.statistics.look import DrawnLook
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from clusterdp._named import column, columns
 from clusterdp.errors import DataError, FormatError
 from clusterdp.outcomes.published_names import QUESTION
-from clusterdp.rows.columns import RESPONSE
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.value_codes import CellEncoder, Labels
+from clusterdp.spec.columns import RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.published.release import Release, ReleasedQuestion
-    from clusterdp.rows.columns import Columns
+    from clusterdp.spec.columns import Columns
 
 
 # A name that no column of a user has.

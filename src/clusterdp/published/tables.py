@@ -18,8 +18,8 @@ from clusterdp.cells.layout import EVERYONE
 from clusterdp.errors import FormatError
 from clusterdp.outcomes.published_names import QUESTION, question_suffixes
 from clusterdp.rows.column_types import holds_labels
-from clusterdp.rows.columns import FOLD
 from clusterdp.rows.value_codes import n_unplain
+from clusterdp.spec.columns import FOLD
 from clusterdp.statistics.base import are_whole
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.draw import CellRelease, Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.value_codes import CellEncoder
+    from clusterdp.spec.columns import Columns
 
 
 # How many units a cell has, and what one of them counts in totals.

@@ -32,10 +32,10 @@ from clusterdp.published.rows import (
 )
 from clusterdp.published.tables import cells_of_questions
 from clusterdp.published.visible import what_is_visible
-from clusterdp.rows.columns import FOLD, RESPONSE
 from clusterdp.rows.keys import UnitIds, fold_numbers
 from clusterdp.rows.randomizing import debiased_columns
 from clusterdp.rows.value_codes import look_for_unplain
+from clusterdp.spec.columns import FOLD, RESPONSE
 from clusterdp.storage.folder import ERRATA, INDEX, MANIFEST, README, ROWS_PER_PART, UNITS
 from clusterdp.storage.parquet import sum_written
 from clusterdp.storage.reading import open_files

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.categories import Categories
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import Fingerprint, ReleaseKey
+    from clusterdp.spec.columns import Columns
     from clusterdp.statistics.noise import NoiseSource
 
 
@@ -89,7 +89,7 @@ def release_in_memory(
     """
     check_questions(prepared, mechanisms)
     prepared = prepared.asking_by(mechanisms, key)
-    if prepared.labelling is not None:
+    if prepared.response is not None:
         prepared = label_first(prepared, Unrecorded(key))
         check_questions(prepared, mechanisms)
     prepared, mechanisms, looks, before, _ = look_first(

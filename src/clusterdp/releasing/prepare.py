@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clusterdp.cells.assignment import check_assignment, pool_small_clusters, pooling_notes
+from clusterdp.cells.assignment import pooling_notes
 from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError, notify_owner
 from clusterdp.outcomes.published_names import aggregation_notes
-from clusterdp.published.provenance import Provenance
-from clusterdp.releasing.labelling import Labelling
 from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.rows.tally import Asked
 from clusterdp.sources.source import NamedSource, named_source
+from clusterdp.spec.clusters import PublicClusters
+from clusterdp.spec.provenance import Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
 
-    from clusterdp.cells.assignment import AssignmentProbs, Pooled, Pooling
+    from clusterdp.cells.assignment import AssignmentProbs, Pooling
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
     from clusterdp.channels.cluster_response import ClusterResponse
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.published.manifest import Expected
-    from clusterdp.published.provenance import Spent
-    from clusterdp.releasing.labelling import DeclaredLabels
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.rows.value_codes import CellEncoder
+    from clusterdp.spec.clusters import Clusters
+    from clusterdp.spec.columns import Columns
+    from clusterdp.spec.provenance import Spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,8 +55,8 @@ class Prepared:
         expected: What the owner expects outcomes of each question to be like, which is published;
             None where nothing was declared.
         provenance: Where the release comes from.
-        labelling: How units are given labels, where clusters are private: cells are then those to
-            be expected, until `label_first` counts them. None where clusters are public.
+        clusters: Whether they are private: cells are then those to be expected, until
+            `label_first` counts them.
         asking: Which question each unit is asked, once the release began; None where there is one
             question, or no rows. It is public.
         told: Warnings that its owner was shown.
@@ -68,26 +68,25 @@ class Prepared:
     pooling: Pooling | None = None
     expected: tuple[Expected | None, ...]
     provenance: Provenance
-    labelling: Labelling | None = None
+    clusters: Clusters
     asking: QuestionRule | None = None
     told: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is known of its cells and rows before units are given labels, for its owner."""
-        private = self.labelling is not None
-        of_cells = () if private else pooling_notes(self.layout, self.pooling)
+        of_cells = pooling_notes(self.layout, self.pooling)
         return (*of_cells, *aggregation_notes(self.table.aggregates))
 
     @property
     def response(self) -> ClusterResponse | None:
         """The response that private clusters go through; None where clusters are public."""
-        return None if self.labelling is None else self.labelling.response
+        return self.clusters.response
 
     @property
     def assignment(self) -> AssignmentProbs | None:
         """The declared probabilities of arms by label; None if they are alike."""
-        return None if self.labelling is None else self.labelling.assignment
+        return self.clusters.probs(self.layout)
 
     def telling(self, notices: Sequence[str]) -> Prepared:
         """Show its owner warnings, each once; the same, with these told."""
@@ -125,13 +124,12 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     columns: Columns,
     spaces: tuple[Categories, ...],
     control: Any = None,
-    min_cell_size: int | None = None,
+    clusters: Clusters | None = None,
     clip: bool = False,
     keep_order: bool = False,
     verbose: bool = False,
     aggregates: Aggregates | None = None,
     notation: Notation = PLAIN,
-    labels: DeclaredLabels | None = None,
     engine: Engine | None = None,
     out: str | None = None,
 ) -> Prepared:
@@ -142,13 +140,12 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         columns: Which column plays which part.
         spaces: The categories of the declared outcomes, question by question.
         control: The control arm. Needed unless the arms are 0 and 1.
-        min_cell_size: Pool clusters that expect fewer units than this in some arm into one.
+        clusters: Whether clusters are private, and which are pooled; public ones by default.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
         keep_order: Publish rows in the order of the table, which is then public.
         verbose: Say how many rows an error or a notice is about.
         aggregates: How several rows of a unit become one, by outcome; None if each unit has one.
         notation: How outcomes that are text have numbers.
-        labels: What is declared of private clusters; None where clusters are public.
         engine: What reads the source; by default what the kind of source needs. A query to be
             released needs one, which removes the scratch folder afterwards.
         out: Where it is going to be published. Without, a query can only be prepared.
@@ -159,9 +156,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     asked = TableOptions(columns, spaces, clip, keep_order, verbose, aggregates or {}, notation)
     engine = engine or open_engine(source, ExitStack())
     table = engine.table(named_source(source), asked, out)
-    if labels is not None:
-        return _unlabelled(table, labels, control, min_cell_size)
-    return prepare_table(table, control, min_cell_size)
+    return prepare_table(table, control, clusters or PublicClusters())
 
 
 def asked_of(mechanism: Mechanism, layout: Layout, key: ReleaseKey) -> Asked:
@@ -175,15 +170,14 @@ def asked_of(mechanism: Mechanism, layout: Layout, key: ReleaseKey) -> Asked:
     )
 
 
-def prepare_table(table: Table, control: Any = None, min_cell_size: int | None = None) -> Prepared:
-    """Read the public columns of a table that is open; pool small clusters if asked for."""
-    return _pooled(table, *table.read_layout(control), min_cell_size)
+def prepare_table(table: Table, control: Any = None, clusters: Clusters | None = None) -> Prepared:
+    """Read the public columns of a table that is open; pool small clusters if asked for.
 
-
-def _pooled(
-    table: Table, layout: Layout, encoder: CellEncoder, min_cell_size: int | None
-) -> Prepared:
-    pooled = _pool(layout, min_cell_size, table.columns.cluster)
+    Private clusters are as expected until `label_first` counts them.
+    """
+    clusters = clusters or PublicClusters()
+    layout, encoder = table.read_layout(control)
+    pooled = clusters.expected(layout, table.columns.cluster)
     if pooled.regroup is not None:
         encoder = replace(encoder, pooled=pooled.regroup)
     return Prepared(
@@ -193,61 +187,16 @@ def _pooled(
         pooling=pooled.pooling,
         expected=(None,) * len(table.spaces),
         provenance=Provenance(),
-    )
-
-
-def _unlabelled(
-    table: Table, labels: DeclaredLabels, control: Any, min_cell_size: int | None
-) -> Prepared:
-    """A table with private clusters, before its units are given labels."""
-    layout, encoder = table.read_layout(control)
-    layout.check()
-    labelling = _labelling(labels, layout, min_cell_size)
-    return Prepared(
-        table=table,
-        layout=labels.expected(layout),
-        encoder=encoder,
-        expected=(None,) * len(table.spaces),
-        provenance=Provenance(),
-        labelling=labelling,
-    )
-
-
-def _labelling(labels: DeclaredLabels, layout: Layout, min_cell_size: int | None) -> Labelling:
-    """How units are given labels; checked."""
-    return Labelling(
-        response=labels.response, assignment=labels.probs(layout), min_cell_size=min_cell_size
+        clusters=clusters,
     )
 
 
 def read_cells(
-    source: Any,
-    asked: CellOptions,
-    min_cell_size: int | None,
-    engine: Engine,
-    labels: DeclaredLabels | None = None,
+    source: Any, asked: CellOptions, clusters: Clusters, engine: Engine
 ) -> tuple[Layout, tuple[str, ...]]:
     """The cells of a source, from which a plan is made; and notes about them."""
-    layout = engine.read_cells(named_source(source), asked)[0]
-    if labels is not None:
-        layout.check()
-        _labelling(labels, layout, min_cell_size)
-        return labels.expected(layout), ()
-    pooled = _pool(layout, min_cell_size, asked.cluster)
+    pooled = clusters.expected(engine.read_cells(named_source(source), asked)[0], asked.cluster)
     return pooled.layout, pooled.notes
-
-
-def _pool(layout: Layout, min_cell_size: int | None, cluster: str | None) -> Pooled:
-    """The cells after small clusters were pooled, checked."""
-    check_assignment(layout)
-    pooled = pool_small_clusters(layout, min_cell_size)
-    if pooled.regroup is not None and any(cluster in one.columns for one in layout.breakdowns):
-        raise ParameterError(
-            f"clusters of {cluster!r} are pooled, so it cannot be a breakdown as well; give a copy "
-            "of the column under another name"
-        )
-    pooled.layout.check()
-    return pooled
 
 
 def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name

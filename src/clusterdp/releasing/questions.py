@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import check_exact, complete, draw_together, public_channel
 from clusterdp.published.manifest import Manifest, software_name
-from clusterdp.published.terms import Terms
+from clusterdp.spec.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

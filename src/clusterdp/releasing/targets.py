@@ -155,7 +155,7 @@ def _labelled(
     prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Stages
 ) -> Prepared:
     """With units given their labels, where clusters are private; what they lead to is checked."""
-    if prepared.labelling is None:
+    if prepared.response is None:
         return prepared
     counting = progress.stage("giving labels", prepared.layout.n_units)
     prepared = label_first(prepared, journal, counting)

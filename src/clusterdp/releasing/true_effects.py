@@ -26,8 +26,8 @@ from clusterdp.estimation.report.results import Estimate
 from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.columns import Columns
 from clusterdp.rows.tally import Asked
+from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from clusterdp.rows.columns import Columns
+    from clusterdp.spec.columns import Columns
 
 
 def check_types(schema: dict[str, Any], columns: Columns) -> None:

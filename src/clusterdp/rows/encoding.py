@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from clusterdp._arrays import CodeArray, IntArray, WordArray
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.encoding import OutcomeCodes
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.rows.questions import QuestionRule
+    from clusterdp.spec.columns import Columns
 
 
 class EncodedRows(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from clusterdp._named import columns
 from clusterdp.errors import DataError, ParameterError, raise_alone
 from clusterdp.rows.column_types import NO_NUMBER_TEXT
-from clusterdp.rows.columns import PRIVATE_CLUSTER
+from clusterdp.spec.columns import PRIVATE_CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

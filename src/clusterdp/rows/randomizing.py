@@ -19,9 +19,9 @@ from clusterdp._named import unnamed
 from clusterdp.errors import TableChangedError
 from clusterdp.outcomes.published_names import QUESTION, debiased_names
 from clusterdp.rows.column_types import plain_type
-from clusterdp.rows.columns import FOLD, RESPONSE
 from clusterdp.rows.keys import fold_numbers, unit_words
 from clusterdp.rows.value_codes import plain_column
+from clusterdp.spec.columns import FOLD, RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray, IntArray, WordArray
     from clusterdp.channels.cluster_response import ClusterResponse
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey, UnitIds
+    from clusterdp.spec.columns import Columns
 
 
 # No label has this code.

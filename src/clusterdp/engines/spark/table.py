@@ -58,8 +58,8 @@ from clusterdp.engines.spark.session import check_encryption, column_types, sele
 from clusterdp.errors import DataError, TableChangedError
 from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.rows.column_types import check_types
-from clusterdp.rows.columns import FOLD, RESPONSE
 from clusterdp.rows.leaks import label_notice, leak_notice
+from clusterdp.spec.columns import FOLD, RESPONSE
 from clusterdp.storage.folder import UNIT_PARTS
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from clusterdp.estimation.means.weights import arm_variances
 from clusterdp.estimation.reading.profiles import PROFILE, Counted, spread_cells, times
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.published.rows import COUNT
-from clusterdp.rows.columns import RESPONSE
+from clusterdp.spec.columns import RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -19,8 +19,8 @@ from clusterdp.estimation.means.answers import Answers
 from clusterdp.estimation.means.sums import CellMoments
 from clusterdp.outcomes.space import Ends
 from clusterdp.published.rows import COUNT, released_cells, released_groups
-from clusterdp.rows.columns import FOLD, RESPONSE
 from clusterdp.rows.value_codes import Labels
+from clusterdp.spec.columns import FOLD, RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

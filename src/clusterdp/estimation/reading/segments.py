@@ -27,7 +27,7 @@ from clusterdp.published.rows import (
     count_rows,
     scan_units,
 )
-from clusterdp.rows.columns import RESPONSE
+from clusterdp.spec.columns import RESPONSE
 
 if TYPE_CHECKING:
     import polars as pl

@@ -21,6 +21,8 @@ LONGEST = {
     "approved_by": 200,
     "reason": 2000,
 }
+# What readers ask for first.
+_ASKED_FOR = ("title", "description", "contact", "licence")
 
 
 class Spent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,6 +70,11 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             text = getattr(self, name)
             if text is not None:
                 check_line(name, text, longest)
+
+    @property
+    def unsaid(self) -> list[str]:
+        """What readers ask for first, and nobody said."""
+        return [name for name in _ASKED_FOR if getattr(self, name) is None]
 
 
 def provenance_pairs(known: Provenance) -> list[tuple[str, str]]:

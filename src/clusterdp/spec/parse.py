@@ -1,6 +1,7 @@
-"""Options from what was given: by Python, by the command line, or in a TOML file.
+"""From what was given, by Python, by the command line or in a TOML file, to a request.
 
-Options that are lists of texts, in their one form: as the command line gives them.
+`parse` and `to_options` are inverse: `parse(to_options(request)) == request`. Options that are
+lists of texts have one form, as the command line gives them.
 """
 
 from __future__ import annotations
@@ -16,17 +17,32 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from clusterdp._lists import parse_names, parse_numbers
 from clusterdp._text import shortest_decimal
+from clusterdp.cells.assignment import parse_by_label, parse_positive
+from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import OutputError, ParameterError
+from clusterdp.outcomes.declaration import declare, parse_question
 from clusterdp.outcomes.finite import OutcomeSpace
+from clusterdp.outcomes.grammar import parse_metric
 from clusterdp.outcomes.number import Number
-from clusterdp.owner.fields import DECLARED, OF_ONE_RUN
-from clusterdp.owner.options import Options
+from clusterdp.outcomes.published_names import parse_aggregates
+from clusterdp.outcomes.reference import parse_margins
+from clusterdp.privacy.accounting import checked_delta
+from clusterdp.spec.clusters import PrivateClusters, PublicClusters
+from clusterdp.spec.columns import MOST_FOLDS
+from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, REQUESTED, Options
+from clusterdp.spec.provenance import LONGEST, Provenance
+from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request, TargetEffect
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
+
+    from clusterdp.outcomes.declaration import DeclaredOutcomes
+    from clusterdp.outcomes.reference import Margin
+    from clusterdp.spec.clusters import Clusters
 
 
 # Options with a text for each outcome, metric or implication.
@@ -214,3 +230,150 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return value
+
+
+# Options that say nothing where clusters are public.
+_OF_LABELS = ("labels", "labels_from", "label_shares", "assignment")
+
+
+def parse(given: Mapping[str, Any] | Options) -> Request:
+    """What was asked for, with every text read once.
+
+    Raises:
+        ParameterError: If an option is unknown, of a wrong type, or says nothing that can be done.
+    """
+    options = given if isinstance(given, Options) else parse_options(given)
+    outcomes = None if options.outcomes is None else _outcomes(options)
+    names = () if outcomes is None else outcomes.declared.names
+    if options.folds is not None and not 1 <= options.folds <= MOST_FOLDS:
+        raise ParameterError(
+            f"folds must be 1 to {MOST_FOLDS}, got {options.folds}; 2 are enough to choose in one "
+            "and estimate in the other"
+        )
+    kept = parse_names(options.keep)
+    if len(set(kept)) < len(kept):
+        raise ParameterError(f"keep names a column twice, got {options.keep!r}; name it once")
+    if options.within_share is not None and options.cluster is None:
+        raise ParameterError(
+            "within_share (--within-share) is about clusters, and there are none: give "
+            "cluster=... (--cluster), or leave it out"
+        )
+    return Request(
+        options=options,
+        outcomes=outcomes,
+        clusters=_clusters(options),
+        budget=_budget(options),
+        target=None if options.mde is None else _target(options.mde),
+        kept=kept,
+        breakdowns=tuple(map(parse_names, options.breakdown or ())),
+        folds=2 if options.folds is None else options.folds,
+        aggregates=parse_aggregates(options.aggregate or (), names) if names else {},
+        provenance=Provenance(**{name: getattr(options, name) for name in LONGEST}),
+    )
+
+
+def to_options(request: Request) -> dict[str, Any]:
+    """The options of a request, by name, as plans and ledgers hold them."""
+    return request.options.to_dict()
+
+
+def _outcomes(options: Options) -> OutcomeRequest:
+    if options.reference == []:
+        raise ParameterError("reference is empty; leave it out, or say what you expect")
+    declared = declare(
+        options.outcomes or (),
+        implications=options.implies or (),
+        metrics=options.metric or (),
+        weights=options.weight or (),
+        missing=options.missing or (),
+    )
+    named = (text.partition("=") for text in options.grids or ())
+    return OutcomeRequest(
+        declared=declared,
+        margins=_margins(options.reference or [], declared),
+        questions=tuple(map(parse_question, options.question or ())),
+        grids={name: parse_numbers(points) for name, _, points in named},
+    )
+
+
+def _margins(texts: list[str], declared: DeclaredOutcomes) -> dict[str, Margin]:
+    """What is expected of each outcome, by name; one alone needs no name."""
+    if len(texts) == 1 and "=" not in texts[0] and len(declared.names) == 1:
+        return parse_margins({declared.names[0]: texts[0]}, declared.spaces)
+    named = [text.partition("=")[0].strip() for text in texts]
+    repeated = [name for name in named if named.count(name) > 1]
+    if repeated:
+        raise ParameterError(f"reference gives {repeated[0]!r} twice; give it once")
+    return parse_margins(texts, declared.margin_spaces)
+
+
+def _budget(options: Options) -> BudgetRequest:
+    given = {name: getattr(options, name) for name in REQUESTED}
+    prior = None if options.prior is None else tuple(parse_numbers(options.prior))
+    delta = checked_delta(options.delta or 0.0)
+    return BudgetRequest(**given | {"delta": delta, "prior": prior, "purpose": options.purpose})
+
+
+def _target(given: str | float) -> TargetEffect:
+    name, _, effect = str(given).rpartition("=")
+    try:
+        size = float(effect)
+    except ValueError:
+        raise ParameterError(f"mde reads METRIC=EFFECT (visit=0.01), got {given!r}") from None
+    return TargetEffect(parse_metric(name) if name else None, size)
+
+
+def _clusters(options: Options) -> Clusters:
+    """What is declared of clusters; all that is said of labels must be of private ones."""
+    if options.private_cluster is None:
+        for name in _OF_LABELS:
+            if getattr(options, name) is not None:
+                raise ParameterError(
+                    f"{name} is about clusters that are private: give private_cluster=... "
+                    "(--private-cluster), their part of epsilon"
+                )
+        return PublicClusters(min_cell_size=options.min_cell_size)
+    options.require("cluster")
+    labels = _labels(options)
+    shares = (1.0,) * len(labels)
+    if options.label_shares is not None:
+        by_label = parse_by_label("label_shares", options.label_shares, labels)
+        shares = tuple(parse_positive("label_shares", by_label[label]) for label in labels)
+    assignment = None
+    if options.assignment is not None:
+        if options.assigned_by is not None:
+            raise ParameterError(
+                "assignment is of arms that were assigned unit by unit within clusters: leave out "
+                "assigned_by (--assigned-by), or assignment"
+            )
+        if options.arm_shares is not None:
+            raise ParameterError(
+                "assignment declares the probabilities of arms: leave out arm_shares (--arm-shares)"
+            )
+        by_label = parse_by_label("assignment", options.assignment, labels)
+        assignment = {label: by_label[label] for label in labels}
+    return PrivateClusters(
+        response=ClusterResponse.for_epsilon(labels, options.private_cluster),
+        shares=shares,
+        assignment=assignment,
+        min_cell_size=options.min_cell_size,
+    )
+
+
+def _labels(options: Options) -> tuple[str, ...]:
+    """The declared labels, given or from a file."""
+    if (options.labels is None) == (options.labels_from is None):
+        raise ParameterError(
+            "private clusters need their labels, which are never read from the table: give "
+            "labels=... (--labels) or labels_from=... (--labels-from), and not both"
+        )
+    if options.labels_from is None:
+        return parse_names(options.labels)
+    try:
+        lines = read_regular(options.labels_from, MOST_OF_TEXT).decode().splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ParameterError(
+            f"labels_from (--labels-from) must be a text file with one label in a line; "
+            f"{options.labels_from} cannot be read"
+        ) from None
+    return tuple(line.strip() for line in lines if line.strip())

@@ -13,10 +13,21 @@ import msgspec
 from msgspec import Struct
 
 from clusterdp.errors import ParameterError
-from clusterdp.planning.choose import MECHANISMS, SUM_SHARES
+
+# The mechanisms that a release can name.
+MECHANISM_NAMES = (
+    "optimal",
+    "cluster-dp",
+    "cluster-free-dp",
+    "uniform-prior-dp",
+    "noisy-horvitz-thompson",
+    "noisy-histogram",
+)
+# Shares of ε for the levels of sums.
+SUM_SHARES = ("totals_share", "sums_share", "breakdown_share")
 
 
-class Rule(NamedTuple):
+class OptionRule(NamedTuple):
     """What the value of an option must be.
 
     Attributes:
@@ -30,68 +41,70 @@ class Rule(NamedTuple):
     flag: str | None = None
 
 
-Text = Annotated[str | None, Rule("text")]
-Remark = Annotated[str | None, Rule("one line of text", "TEXT")]
-Column = Annotated[str | None, Rule("the name of a column")]
-Crossed = Annotated[str | None, Rule("the name of a column, or a list to be crossed")]
-Names = Annotated[str | list[str] | None, Rule("names of columns", "COL,...")]
+Text = Annotated[str | None, OptionRule("text")]
+Remark = Annotated[str | None, OptionRule("one line of text", "TEXT")]
+Column = Annotated[str | None, OptionRule("the name of a column")]
+Crossed = Annotated[str | None, OptionRule("the name of a column, or a list to be crossed")]
+Names = Annotated[str | list[str] | None, OptionRule("names of columns", "COL,...")]
 Breakdowns = Annotated[
-    list[str] | None, Rule("columns to cut by, such as ['region', 'gender,age']", "COL,...")
+    list[str] | None, OptionRule("columns to cut by, such as ['region', 'gender,age']", "COL,...")
 ]
 ByLabel = Annotated[
-    list[str] | None, Rule("numbers by label, such as {'north': 0.2}", "LABEL=NUMBER")
+    list[str] | None, OptionRule("numbers by label, such as {'north': 0.2}", "LABEL=NUMBER")
 ]
 Rules = Annotated[
-    list[str] | None, Rule("a rule, or one for each outcome: {'spend': 'sum'}", "NAME=RULE")
+    list[str] | None, OptionRule("a rule, or one for each outcome: {'spend': 'sum'}", "NAME=RULE")
 ]
-Number = Annotated[float | None, Rule("a number")]
-Share = Annotated[float | None, Rule("a number", "SHARE")]
-Whole = Annotated[int | None, Rule("a whole number")]
-Switch = Annotated[bool | None, Rule("true or false")]
-Label = Annotated[str | bool | int | float | None, Rule("the label of an arm")]
+Number = Annotated[float | None, OptionRule("a number")]
+Share = Annotated[float | None, OptionRule("a number", "SHARE")]
+Whole = Annotated[int | None, OptionRule("a whole number")]
+Switch = Annotated[bool | None, OptionRule("true or false")]
+Label = Annotated[str | bool | int | float | None, OptionRule("the label of an arm")]
 Numbers = Annotated[
-    str | list[float] | None, Rule("numbers separated by commas, or a list of them", "P,P,...")
+    str | list[float] | None,
+    OptionRule("numbers separated by commas, or a list of them", "P,P,..."),
 ]
 Spaces = Annotated[
     list[str] | None,
-    Rule(
+    OptionRule(
         "outcomes by name, each with its space: {'visit': '0,1', 'rounds': 'number:0..493'}",
         "NAME=SPACE",
         "outcome",
     ),
 ]
 Conditions = Annotated[
-    list[str] | None, Rule("implications such as 'conversion -> visit'", "'A -> B'")
+    list[str] | None, OptionRule("implications such as 'conversion -> visit'", "'A -> B'")
 ]
-Named = Annotated[list[str] | None, Rule("names of outcomes, such as ['spend']", "NAME")]
-Metrics = Annotated[list[str] | None, Rule("metrics such as 'rounds>=10'", "METRIC")]
+Named = Annotated[list[str] | None, OptionRule("names of outcomes, such as ['spend']", "NAME")]
+Metrics = Annotated[list[str] | None, OptionRule("metrics such as 'rounds>=10'", "METRIC")]
 Weights = Annotated[
-    list[str] | None, Rule("weights by metric, such as {'rounds': 2}", "METRIC=NUMBER")
+    list[str] | None, OptionRule("weights by metric, such as {'rounds': 2}", "METRIC=NUMBER")
 ]
 Margins = Annotated[
     list[str] | None,
-    Rule(
+    OptionRule(
         "what is expected of outcomes by name, such as {'visit': 0.15}",
         "NAME=...",
     ),
 ]
-Grids = Annotated[list[str] | None, Rule("the grid of each number, such as 'rounds=0,5,493'")]
+Grids = Annotated[list[str] | None, OptionRule("the grid of each number, such as 'rounds=0,5,493'")]
 Questions = Annotated[
     list[str] | None,
-    Rule("outcomes that are asked together, such as ['visit,sale', 'rounds']", "NAME,..."),
+    OptionRule("outcomes that are asked together, such as ['visit,sale', 'rounds']", "NAME,..."),
 ]
 Effect = Annotated[
-    str | float | None, Rule("a number, or one for a metric such as {'visit': 0.01}", "EFFECT")
+    str | float | None,
+    OptionRule("a number, or one for a metric such as {'visit': 0.01}", "EFFECT"),
 ]
-MechanismName = Annotated[str | None, Rule(f"one of {', '.join(MECHANISMS)}")]
+MechanismName = Annotated[str | None, OptionRule(f"one of {', '.join(MECHANISM_NAMES)}")]
 PurposeName = Annotated[
     str | None,
-    Rule("overall, breakdowns, segments or segments:0.05", "PURPOSE", "for"),
+    OptionRule("overall, breakdowns, segments or segments:0.05", "PURPOSE", "for"),
 ]
-EngineName = Annotated[str | None, Rule("local or spark", "local|spark")]
+EngineName = Annotated[str | None, OptionRule("local or spark", "local|spark")]
 
 
-class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every option of plans and releases; None if it was not given."""
 
     input: Annotated[
@@ -243,7 +256,8 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     delta: Annotated[Number, "Failure probability of the guarantee; 0 by default."] = None
     mechanism: Annotated[
-        MechanismName, f"One of {', '.join(MECHANISMS)}. By default the best that releases rows."
+        MechanismName,
+        f"One of {', '.join(MECHANISM_NAMES)}. By default the best that releases rows.",
     ] = None
     noise_scale: Annotated[Number, "Scale of the noise on counts."] = None
     prior_floor: Annotated[Number, "Least prior probability of an outcome."] = None
@@ -394,7 +408,7 @@ DECIDED = (*REQUESTED, "grids", "question")
 OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "verbose")
 
 
-class Declared(NamedTuple):
+class OptionField(NamedTuple):
     """One option of the list.
 
     Attributes:
@@ -405,7 +419,7 @@ class Declared(NamedTuple):
     """
 
     types: tuple[type, ...]
-    rule: Rule
+    rule: OptionRule
     text: str
     panel: str
 
@@ -415,13 +429,13 @@ def flag_of(name: str) -> str:
     return DECLARED[name].rule.flag or name.replace("_", "-")
 
 
-def _declared() -> dict[str, Declared]:
+def _declared() -> dict[str, OptionField]:
     """The options of the list, by name."""
     declared, panel = {}, ""
-    for name, hint in get_type_hints(OptionList, include_extras=True).items():
+    for name, hint in get_type_hints(Options, include_extras=True).items():
         panel = _PANELS.get(name, panel)
         rule, text = hint.__metadata__
-        declared[name] = Declared(get_args(hint.__origin__), rule, text, panel)
+        declared[name] = OptionField(get_args(hint.__origin__), rule, text, panel)
     return declared
 
 

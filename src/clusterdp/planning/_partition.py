@@ -93,7 +93,7 @@ def best_partition(
     noise = sum(cost / share for cost, share in zip(costs, shares, strict=True)) - spread
     return Partition(
         questions=tuple(names),
-        asked=asked_of(shares),
+        asked=whole_shares(shares),
         saving=(_shared_budget(parts, budget) - spread) / noise,
     )
 
@@ -108,7 +108,7 @@ def asked_shares(
     if len(questions) == 1:
         return (ASKED_TOTAL,)
     parts = [_Part.of(declared, margins, names) for names in questions]
-    return asked_of(_how_often([part.alone(_row_epsilon(epsilon)) for part in parts]))
+    return whole_shares(_how_often([part.alone(_row_epsilon(epsilon)) for part in parts]))
 
 
 def _how_often(costs: Sequence[float]) -> list[float]:
@@ -123,7 +123,7 @@ def _how_often(costs: Sequence[float]) -> list[float]:
         rare |= shares < least
 
 
-def asked_of(weights: Sequence[float]) -> tuple[int, ...]:
+def whole_shares(weights: Sequence[float]) -> tuple[int, ...]:
     """Integers in the ratio of weights that add up to `ASKED_TOTAL`; each is at least 1."""
     wanted = np.array(weights, dtype=np.float64) / math.fsum(weights) * ASKED_TOTAL
     whole = np.maximum(np.floor(wanted), 1).astype(np.int64)

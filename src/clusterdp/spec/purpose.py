@@ -1,0 +1,87 @@
+"""What a release is for: the overall effect, breakdowns, segments, or all of them at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterdp.errors import ParameterError
+
+if TYPE_CHECKING:
+    from clusterdp.cells.layout import Layout
+
+# The share of the segments that a plan for all purposes looks at.
+USUAL_SEGMENT = 0.1
+_OVERALL, _BREAKDOWNS, _SEGMENTS = "overall", "breakdowns", "segments"
+
+
+class Purpose(NamedTuple):
+    """One thing that a release is for.
+
+    Attributes:
+        kind: `overall`, `breakdowns` or `segments`.
+        share: The share of every cell that segments have; 1 for other kinds.
+        place: Which breakdown it is of.
+    """
+
+    kind: str
+    share: float = 1.0
+    place: int = 0
+
+    def in_words(self, layout: Layout) -> str:
+        """What effects it is about."""
+        if self.kind == _SEGMENTS:
+            return f"segments of {100 * self.share:.3g}%"
+        if self.kind == _BREAKDOWNS:
+            return f"groups by {', '.join(layout.breakdowns[self.place].columns)}"
+        return "the overall effect"
+
+
+def parse_purpose(text: str | None, layout: Layout | None = None) -> tuple[Purpose, ...]:
+    """The purposes that a text names; all of them for None.
+
+    `breakdowns` are as many purposes as there are breakdowns, of which a release has to serve each;
+    those none of whose groups has units in every arm are none.
+
+    Raises:
+        ParameterError: If it names none, or breakdowns of which there are none.
+    """
+    kind, _, share = (text or "").partition(":")
+    breakdowns = () if layout is None else layout.breakdowns
+    every = tuple(
+        Purpose(_BREAKDOWNS, place=place)
+        for place, one in enumerate(breakdowns)
+        if one.compares_arms
+    )
+    if text is None:
+        return (Purpose(_OVERALL), *every, Purpose(_SEGMENTS, USUAL_SEGMENT))
+    if text == _OVERALL:
+        return (Purpose(_OVERALL),)
+    if text == _BREAKDOWNS:
+        if layout is not None and not every:
+            raise ParameterError(
+                "purpose=breakdowns (--for breakdowns) needs breakdowns; declare one "
+                "(breakdown=..., --breakdown)"
+            )
+        return every
+    if kind == _SEGMENTS:
+        return (Purpose(_SEGMENTS, _parse_share(text, share)),)
+    raise _unknown(text)
+
+
+def _parse_share(text: str, share: str) -> float:
+    if share == "" and text == _SEGMENTS:
+        return USUAL_SEGMENT
+    try:
+        number = float(share)
+    except ValueError:
+        raise _unknown(text) from None
+    if not 0 < number <= 1:
+        raise ParameterError(f"the share of purpose=segments:SHARE lies in (0, 1], got {share}")
+    return number
+
+
+def _unknown(text: str) -> ParameterError:
+    return ParameterError(
+        "purpose must be overall, breakdowns, segments or segments:SHARE (--for segments:0.05); "
+        f"got {text!r}"
+    )

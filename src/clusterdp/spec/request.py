@@ -1,0 +1,154 @@
+"""What an owner asked for, parsed once: whoever has a `Request` never sees the texts it came from.
+
+Options (`fields.py`) are flat and typed, and are what plans, files and ledgers hold. A request has
+them, and beside them every value that a text stands for. What needs the table, or has to be
+chosen, is not here: `planning/decide.py` makes it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.errors import ParameterError
+from clusterdp.outcomes.declaration import QuestionRequest
+from clusterdp.privacy.accounting import checked_epsilon
+from clusterdp.spec.fields import SUM_SHARES
+from clusterdp.spec.purpose import parse_purpose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterdp.outcomes.declaration import DeclaredOutcomes
+    from clusterdp.outcomes.metric import Metric
+    from clusterdp.outcomes.reference import Margin
+    from clusterdp.spec.clusters import Clusters
+    from clusterdp.spec.fields import Options
+    from clusterdp.spec.provenance import Provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRequest:
+    """What is declared of outcomes.
+
+    Attributes:
+        declared: The outcomes, with implications, metrics and weights.
+        margins: What is expected of each, by name.
+        questions: Which are asked together; empty if that is left open.
+        grids: The points of each number, by name; empty if they are to be placed.
+    """
+
+    declared: DeclaredOutcomes
+    margins: Mapping[str, Margin] = field(default_factory=dict)
+    questions: tuple[QuestionRequest, ...] = ()
+    grids: Mapping[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRequest:
+    """A mechanism by name, with the parameters its user gave; of a release, or of one question.
+
+    Attributes:
+        mechanism: A name of `MECHANISM_NAMES`, or None for the best that releases rows.
+        epsilon: ε of the whole release.
+        delta: δ of the whole release.
+        noise_scale: σ.
+        prior_floor: γ.
+        resample_prob: λ.
+        counts_share: The share of ε for noisy counts that the optimal channel's priors are learned
+            from.
+        look: The share of ε for a look.
+        totals_share: The share of ε for noisy totals of arms.
+        sums_share: The share of ε for noisy sums of every cell.
+        breakdown_share: The share of ε for noisy totals of groups, of all breakdowns together.
+        prior: The public prior that an optimal channel is designed for.
+        purpose: What it is for, see `parse_purpose`; None for all purposes at once.
+        asked: Of how many of `ASKED_TOTAL` units the question is asked.
+    """
+
+    mechanism: str | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    noise_scale: float | None = None
+    prior_floor: float | None = None
+    resample_prob: float | None = None
+    counts_share: float | None = None
+    look: float | None = None
+    totals_share: float | None = None
+    sums_share: float | None = None
+    breakdown_share: float | None = None
+    prior: tuple[float, ...] | None = None
+    purpose: str | None = None
+    asked: int = ASKED_TOTAL
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "noise_scale", "prior_floor", "resample_prob"):
+            given = getattr(self, name)
+            if given is not None and not 0 < given < math.inf:
+                raise ParameterError(f"{name} must be a finite number above 0, got {given}")
+        if self.epsilon is not None:
+            checked_epsilon(self.epsilon)
+        for name in ("look", "counts_share", *SUM_SHARES):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share < 1:
+                raise ParameterError(
+                    f"{name} is a share of epsilon, and must be at least 0 and below 1, got {share}"
+                )
+        parse_purpose(self.purpose)
+
+
+class TargetEffect(NamedTuple):
+    """The effect that a budget is looked for: a metric, or None for the first, and its size."""
+
+    metric: Metric | None
+    size: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for.
+
+    Attributes:
+        options: Every option that was given, as plans and ledgers hold them.
+        outcomes: What is declared of outcomes; None if nothing was, as when a release is resumed.
+        clusters: Whether clusters are public or private, and what is declared of them.
+        budget: The budget and the mechanism, of all questions together.
+        target: What `mde` is about; None if it was not given.
+        kept: The public columns that are published as they are.
+        breakdowns: The columns of each breakdown.
+        folds: How many folds units are put in.
+        aggregates: How several rows of a unit become one, by outcome; empty if each unit has one.
+        provenance: Where the release comes from, as far as the owner says it.
+    """
+
+    options: Options
+    outcomes: OutcomeRequest | None
+    clusters: Clusters
+    budget: BudgetRequest
+    target: TargetEffect | None
+    kept: tuple[str, ...]
+    breakdowns: tuple[tuple[str, ...], ...]
+    folds: int
+    aggregates: Mapping[str, str]
+    provenance: Provenance
+
+    @property
+    def declared(self) -> DeclaredOutcomes:
+        """The declared outcomes, which there must be."""
+        self.options.require("outcomes")
+        assert self.outcomes is not None  # noqa: S101 - they were given
+        return self.outcomes.declared
+
+    def in_one_question(self) -> Request:
+        """The same with all outcomes asked together, as a mechanism made by hand needs it."""
+        assert self.outcomes is not None  # noqa: S101 - they were given
+        whole = QuestionRequest(self.outcomes.declared.names)
+        return replace(
+            self,
+            options=msgspec.structs.replace(self.options, question=[str(whole)]),
+            outcomes=replace(self.outcomes, questions=(whole,)),
+        )
