@@ -49,7 +49,7 @@ def test_tables_for_people(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     assert release(source, folder, "--breakdown", "market").exit_code == 0
     inspected, readme = run("inspect", folder).output, (folder / "README.md").read_text()
-    tables = inspected[inspected.index("what can be seen") :]
+    tables = inspected[inspected.index("What can be seen") :]
     written = readme[readme.index("## What can be seen") :]
     for text in (tables, written):
         said = " ".join(text.split())

@@ -11,8 +11,8 @@ import pytest
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from clusterdp.document.charts import (
     Axis,
+    ChartLine,
     Interval,
-    Line,
     Logarithmic,
     interval_axis,
     interval_chart,
@@ -72,7 +72,7 @@ def test_what_reaches_beyond_an_axis_ends_in_an_arrow() -> None:
 
 
 def test_a_line_is_interrupted_where_nothing_is_known() -> None:
-    line = Line("one", [1.0, 2.0, 3.0, 4.0], [1.0, math.nan, 2.0, 3.0])
+    line = ChartLine("one", [1.0, 2.0, 3.0, 4.0], [1.0, math.nan, 2.0, 3.0])
     scale = Logarithmic.over([1, 4])
     drawn = line_chart([line], Axis("x", scale), Axis("y", scale), title="t", description="d")
     (path,) = [part for part in drawn.split("<") if part.startswith("path")]
@@ -87,7 +87,7 @@ def test_no_number_stops_a_chart(odd: float) -> None:
     for values in ([odd, odd], [1.0, odd]):
         scale = Logarithmic.over(values)
         axis = Axis("x", scale)
-        lines = [Line("one", [0.1, 1.0], values)]
+        lines = [ChartLine("one", [0.1, 1.0], values)]
         drawn = str(line_chart(lines, axis, axis, title="t", description="d"))
         one = Interval("one", values[0], values[1], odd, "unknown")
         drawn += interval_chart(
@@ -98,7 +98,7 @@ def test_no_number_stops_a_chart(odd: float) -> None:
 
 def test_texts_of_charts_are_escaped() -> None:
     scale = Logarithmic.over([1, 4])
-    lines = [Line(HOSTILE, [1.0, 2.0], [1.0, 2.0])]
+    lines = [ChartLine(HOSTILE, [1.0, 2.0], [1.0, 2.0])]
     axis = Axis(HOSTILE, scale)
     drawn = line_chart(lines, axis, axis, title=HOSTILE, description=HOSTILE)
     assert "<script" not in drawn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterdp.document.charts import Axis, Line, Logarithmic, Marked, line_chart, mark_places
+from clusterdp.document.charts import Axis, ChartLine, Logarithmic, Marked, line_chart, mark_places
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -10,8 +10,8 @@ HOSTILE = "<script>alert(1)</script>"
 def test_a_mark_stands_on_its_lines_and_its_numbers_do_not_overlap() -> None:
     scale = Logarithmic(1, 8)
     lines = [
-        Line("one", [1.0, 2.0, 8.0], [4.0, 2.0, 1.0], limit=1.0),
-        Line("other", [1.0, 2.0, 8.0], [4.1, 2.1, 1.1]),
+        ChartLine("one", [1.0, 2.0, 8.0], [4.0, 2.0, 1.0], limit=1.0),
+        ChartLine("other", [1.0, 2.0, 8.0], [4.1, 2.1, 1.1]),
     ]
     x, y = Axis("x", scale), Axis("y", scale)
     marked = Marked(1, ["a", "b"], ["2.0", HOSTILE])

@@ -39,7 +39,7 @@ def test_effects_and_intervals_fit_whatever_their_length(
             Column("Holm", numbers(), rank=2),
             Column("arm mean", numbers(), starts_line=True),
         ]
-        lines = fitted(columns, width).lines
+        lines, _ = fitted(columns, width)
         assert max(map(len, lines)) <= width
         together = " ".join(" ".join(lines).split())
         assert all(one in together for one in (*effects, *intervals))

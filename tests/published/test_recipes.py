@@ -19,7 +19,7 @@ from asked_releases import release_questions
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.published._recipes import RowFiles, recipes
+from clusterdp.published._recipes import recipes
 from clusterdp.spec.columns import Columns
 
 ARMS = ["a", "b", "c"]
@@ -187,8 +187,8 @@ def test_recipes_skip_units_that_were_asked_something_else(
         control="b",
         questions=release.questions,
     )
-    made = recipes(manifest, RowFiles.of(["units.parquet"]))
-    readme = f"```sql\n{made.sql}\n```\n```python\n{made.pandas}\n```\n```r\n{made.in_r}\n```"
+    made = recipes(manifest, "units.parquet")
+    readme = "\n".join(f"```{one.language}\n{one.lines}\n```" for one in made)
     expected = cdp.estimate(release, use="rows", metrics="score")
     has_r = design != "plain" and shutil.which("Rscript") is not None
     for recipe in [by_sql, by_pandas, *([by_r] if has_r else [])]:

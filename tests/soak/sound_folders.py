@@ -13,10 +13,9 @@ import polars as pl
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.published.document import write_readme
+from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_folder
 from clusterdp.published.notes import release_notes
-from clusterdp.published.page import write_card
 from clusterdp.published.visible import what_is_visible
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare

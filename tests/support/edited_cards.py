@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterdp.published.page import fingerprint
+from clusterdp.published.contents import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

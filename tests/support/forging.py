@@ -10,10 +10,9 @@ import msgspec
 
 from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import FormatError
-from clusterdp.published.document import write_readme
+from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.notes import release_notes
-from clusterdp.published.page import write_card
 from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.folder import INDEX, MANIFEST, README, FileSum
 from clusterdp.storage.reading import open_files

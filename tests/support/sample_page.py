@@ -6,8 +6,8 @@ import math
 
 from clusterdp.document.charts import (
     Axis,
+    ChartLine,
     Interval,
-    Line,
     Logarithmic,
     interval_axis,
     interval_chart,
@@ -26,8 +26,8 @@ def sample(heading: str) -> str:
     """A page with this text everywhere."""
     shares = [0.01, 0.1, 1.0]
     lines = [
-        Line(f"with privacy, {heading[:20]}", shares, [0.3, 0.04, 0.01]),
-        Line("without privacy", shares, [0.09, 0.03, 0.009]),
+        ChartLine(f"with privacy, {heading[:20]}", shares, [0.3, 0.04, 0.01]),
+        ChartLine("without privacy", shares, [0.09, 0.03, 0.009]),
     ]
     drawn = line_chart(
         lines,

@@ -154,7 +154,7 @@ def short(value: float) -> str:
     return f"{value:.6g}".replace("-", "−")
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A line of a chart.
 
     Attributes:
@@ -236,7 +236,7 @@ class Interval(NamedTuple):
 
 
 def line_chart(  # noqa: PLR0913 - what is drawn, by name
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     x: Axis,
     y: Axis,
     *,
@@ -293,7 +293,7 @@ def _flat(right: float, level: float, **attributes: str) -> Svg:
     return element("line", x1=_AT_NUMBERS, x2=right, y1=level, y2=level, **attributes)
 
 
-def mark_places(lines: Sequence[Line], x: Axis, y: Axis) -> list[Mark]:
+def mark_places(lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Mark]:
     """Where the points of lines stand in their chart; all lines have them at the same places."""
     top, right = _top(lines), _WIDTH - _RIGHT
     across = _across(x.scale, lines[0].xs, _AT_NUMBERS)
@@ -327,11 +327,11 @@ def _drawn_mark(mark: Mark, marked: Marked, top: float) -> Svg:
     return element("g", "".join(parts), class_="mark")
 
 
-def _has_limits(lines: Sequence[Line]) -> bool:
+def _has_limits(lines: Sequence[ChartLine]) -> bool:
     return any(math.isfinite(line.limit) for line in lines)
 
 
-def _top(lines: Sequence[Line]) -> float:
+def _top(lines: Sequence[ChartLine]) -> float:
     """Where the plot begins, below the legend."""
     return _LINE * (len(lines) + 1 + _has_limits(lines)) + 20
 

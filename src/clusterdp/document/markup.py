@@ -1,15 +1,30 @@
-"""A page as one text, which needs nothing beside itself.
+"""Documents as markup: Markdown, HTML for notebooks, and pages that need nothing beside themselves.
 
-Templates are of Jinja2. Whatever is put into one is escaped and plain, and a name that was not
-given is an error. Pages extend `base.html`; `parts.html` has what they share. A page has scripts
-only if it fills the block `script`: the policy of all others forbids them.
+Pages are made by Jinja2. Whatever is put into a template is escaped and plain, and a name that was
+not given is an error. Pages extend `base.html`; `parts.html` has what they share; `document.html`
+shows a `Document`. A page has scripts only if it fills the block `script`: the policy of all others
+forbids them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import textwrap
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import plain_text
+from clusterdp.document.model import Code, Facts, Items, Paragraph, Section, Table, render_inline
+from clusterdp.document.text import aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterdp.document.model import Document, Part
+
+_WIDTH = 80
+# Stands for a space at which no line is broken.
+_FIRM = "\0"
 
 
 def render(package: str, template: str, **values: Any) -> str:
@@ -17,10 +32,11 @@ def render(package: str, template: str, **values: Any) -> str:
 
     Args:
         package: The package whose folder `templates` holds the template.
-        template: Its name, such as `card.html`.
+        template: Its name, such as `plan.html`.
         **values: What is put into it.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("clusterdp.document")]),
@@ -31,9 +47,140 @@ def render(package: str, template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters |= {
+        "inline": lambda text: Markup(_in_html(text)),  # noqa: S704 - escaped there
+        "kind": lambda part: type(part).__name__,
+    }
     return environment.get_template(template).render(values)
 
 
 def _plain(value: Any) -> Any:
     """What is put into a page, without characters that are not plain; markup stays markup."""
     return type(value)(plain_text(value, "\n\t")) if isinstance(value, str) else value
+
+
+def to_page(document: Document) -> str:
+    """A document as a page. Sections with an anchor are linked to from its top."""
+    return render("clusterdp.document", "document.html", document=document)
+
+
+def to_html(*parts: Part | Section) -> str:
+    """Parts of a document for notebooks, which have a style of their own."""
+    return "".join(map(_notebook_part, parts))
+
+
+def _notebook_part(part: Part | Section) -> str:  # noqa: PLR0911 - one for each kind of part
+    match part:
+        case Section(heading, inner):
+            return (f"<h4>{_in_html(heading)}</h4>" if heading else "") + to_html(*inner)
+        case Paragraph(text):
+            return f"<p>{_in_html(text)}</p>"
+        case Facts(pairs, notes):
+            rows = (
+                f"<tr><th>{_in_html(name)}</th>{_cells('td', [text])}</tr>" for name, text in pairs
+            )
+            return f"<table><tbody>{''.join(rows)}</tbody></table>{to_html(Items(notes))}"
+        case Items(texts):
+            items = "".join(f"<li>{_in_html(text)}</li>" for text in texts)
+            return f"<ul>{items}</ul>" if items else ""
+        case Table(title, (header, *rows)):
+            above = to_html(Paragraph(title)) if title else ""
+            body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
+            head = f"<thead><tr>{_cells('th', header)}</tr></thead>"
+            return f"{above}<table>{head}<tbody>{body}</tbody></table>"
+        case Code(label, lines):
+            above = to_html(Paragraph(label)) if label else ""
+            return f"{above}<pre>{escape(plain_text(lines, chr(10)))}</pre>"
+    return ""
+
+
+def _cells(tag: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{_in_html(text)}</{tag}>" for text in texts)
+
+
+def _in_html(text: str) -> str:
+    def as_code(content: str) -> str:
+        return f"<code>{escape(content)}</code>"
+
+    return render_inline(text, escape, as_code, ("<strong>", "</strong>"))
+
+
+def to_markdown(document: Document) -> str:
+    """A document as Markdown; charts are left out."""
+    title = f"# {_in_markdown(document.title)}"
+    blocks = [block for one in document.sections for block in _markdown_section(one, "##")]
+    written = "\n\n".join([title, *blocks, *_lines(document.footer)]) + "\n"
+    return written.replace(_FIRM, " ")
+
+
+def _markdown_section(section: Section, level: str) -> list[str]:
+    blocks = [] if not section.heading else [f"{level} {_in_markdown(section.heading)}"]
+    for part in section.parts:
+        if isinstance(part, Section):
+            blocks += _markdown_section(part, f"{level}#")
+        else:
+            blocks += _markdown_part(part)
+    return blocks
+
+
+def _markdown_part(part: Part) -> list[str]:
+    match part:
+        case Paragraph(text):
+            return _lines(text)
+        case Facts(pairs, notes):
+            texts = [*(f"{name}: {text}" for name, text in pairs), *notes]
+            return _markdown_part(Items(texts))
+        case Items(texts, is_ordered):
+            marks = [f"{number}. " if is_ordered else "- " for number in range(1, len(texts) + 1)]
+            items = [_fill(text, mark) for text, mark in zip(texts, marks, strict=True)]
+            return ["\n".join(items)] if items else []
+        case Table(title, rows):
+            return [*_lines(title), _fenced("\n".join(aligned(rows)))]
+        case Code(label, lines, language):
+            return [f"{_in_markdown(label)}:\n{_fenced(lines, language)}"]
+    return []
+
+
+def _fenced(lines: str, language: str = "") -> str:
+    fence = _fence(lines, 3)
+    return f"{fence}{language}\n{plain_text(lines, chr(10))}\n{fence}"
+
+
+def _fence(content: str, least: int) -> str:
+    """More backticks than stand together in what is between them."""
+    longest = max(map(len, re.findall("`+", content)), default=0)
+    return "`" * max(least, longest + 1)
+
+
+def _lines(text: str) -> list[str]:
+    return [_fill(text)] if text else []
+
+
+def _fill(text: str, mark: str = "") -> str:
+    """A text in lines, of which none is broken within code or taken for another block."""
+    lines = textwrap.wrap(
+        _in_markdown(text),
+        _WIDTH,
+        initial_indent=mark,
+        subsequent_indent=" " * len(mark),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    own = len(mark)
+    firm = (
+        line[:own] + re.sub(r"^(\d*)([-+=.)])(?=\s|$)", r"\1\\\2", line[own:]) for line in lines
+    )
+    return "\n".join(firm)
+
+
+def _in_markdown(text: str) -> str:
+    """A text that Markdown shows as it is."""
+
+    def escaped(plain: str) -> str:
+        return re.sub(r"([\\`*_\[\]<>#|~&!])", r"\\\1", plain)
+
+    def as_code(code: str) -> str:
+        fence, room = _fence(code, 1), " " if "`" in code else ""
+        return f"{fence}{room}{code}{room}{fence}".replace(" ", _FIRM)
+
+    return render_inline(text, escaped, as_code, ("**", "**"))

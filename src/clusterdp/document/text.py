@@ -1,17 +1,19 @@
-"""Tables for people: aligned text for terminals, HTML for notebooks. All text is escaped."""
+"""Documents as text for terminals: lines that fit, without characters that are not plain."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import textwrap
-from html import escape as escape_html
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp._text import plain_text
+from clusterdp.document.model import Code, Facts, Items, Paragraph, Section, Table, render_inline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from clusterdp.document.model import Part
 
 
 _INDENT, _GAP = "  ", "  "
@@ -51,13 +53,6 @@ class Column(NamedTuple):
         return [text.ljust(width) if self.is_label else text.rjust(width) for text in texts]
 
 
-class Fitted(NamedTuple):
-    """A table that fits: its lines, and the columns that were left out."""
-
-    lines: list[str]
-    left_out: tuple[str, ...]
-
-
 def terminal_width() -> int | None:
     """How many characters a line of the terminal has; None if output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -71,21 +66,21 @@ def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def fitted(columns: Sequence[Column], width: int | None) -> Fitted:
-    """A table as lines.
+def fitted(columns: Sequence[Column], width: int | None) -> tuple[list[str], tuple[str, ...]]:
+    """A table as lines that fit, and the names of columns that were left out.
 
     Where it does not fit, headers are broken; columns are left out from the highest rank on; and at
     last rows are stacked.
     """
     flat = _flat([column.lines((column.name,)) for column in columns])
     if width is None or _fits(flat, width):
-        return Fitted(flat, ())
+        return flat, ()
     kept = list(columns)
     while not _fits(flat := _flat([column.lines(column.broken()) for column in kept]), width):
         if all(column.rank == 0 for column in kept):
             return _stacked(columns, width)
         kept.remove(max(kept, key=lambda column: column.rank))
-    return Fitted(flat, tuple(column.name for column in columns if column not in kept))
+    return flat, tuple(column.name for column in columns if column not in kept)
 
 
 def _flat(columns: Sequence[list[str]]) -> list[str]:
@@ -98,7 +93,7 @@ def _fits(lines: list[str], width: int) -> bool:
     return max(map(len, lines)) <= width
 
 
-def _stacked(columns: Sequence[Column], width: int) -> Fitted:
+def _stacked(columns: Sequence[Column], width: int) -> tuple[list[str], tuple[str, ...]]:
     """Each row as its labels in a line, and its other cells with their names below."""
     labels = [column for column in columns if column.is_label]
     kept = sorted((c for c in columns if not c.is_label), key=lambda column: column.rank)
@@ -124,29 +119,7 @@ def _stacked(columns: Sequence[Column], width: int) -> Fitted:
             cells = (entries[one].format(kept[one].cells[row]) for one in together)
             lines += wrapped(2 * _INDENT + _GAP.join(cells), width, 3 * _INDENT)
     names = {column.name for column in kept[n_shown:]}
-    return Fitted(lines, tuple(column.name for column in columns if column.name in names))
-
-
-class Table(NamedTuple):
-    """A table with the title above it.
-
-    Attributes:
-        title: The title.
-        rows: The header, then the rows.
-    """
-
-    title: str
-    rows: list[tuple[str, ...]]
-
-    def as_text(self, width: int | None = None) -> str:
-        """The table as aligned lines."""
-        title = [plain_text(self.title)] if self.title else []
-        return "\n".join([*title, *aligned(self.rows, width)])
-
-    def as_html(self) -> str:
-        """The table for notebooks."""
-        header, *rows = self.rows
-        return html_lines([self.title] if self.title else []) + html_table(header, rows)
+    return lines, tuple(column.name for column in columns if column.name in names)
 
 
 def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[str]:
@@ -171,39 +144,38 @@ def _right(cells: tuple[str, ...]) -> list[str]:
     return [cell.rjust(longest) for cell in cells]
 
 
-def listed(pairs: Sequence[tuple[str, str]], notes: Iterable[str] = ()) -> list[str]:
-    """Names with their values as lines, the values below each other; then notes."""
-    width = max(len(name) for name, _ in pairs)
-    named = (f"{name:{width}}  {text}" for name, text in pairs)
-    return [plain_text(line) for line in (*named, *(f"note: {note}" for note in notes))]
+def to_lines(parts: Iterable[Part | Section], width: int | None = None) -> list[str]:
+    """Parts of a document as lines that fit; without a width, a line for each text.
+
+    Lines to copy are not broken. Charts are left out.
+    """
+    lines: list[str] = []
+    for part in parts:
+        match part:
+            case Section(heading, inner):
+                lines += ["", *(wrapped(in_plain_text(heading), width) if heading else [])]
+                lines += to_lines(inner, width)
+            case Paragraph(text):
+                lines += wrapped(in_plain_text(text), width, _INDENT)
+            case Facts(pairs, notes):
+                longest = max(len(name) for name, _ in pairs)
+                lines += [
+                    plain_text(f"{name:{longest}}  {in_plain_text(text)}") for name, text in pairs
+                ]
+                lines += [plain_text(f"note: {in_plain_text(note)}") for note in notes]
+            case Items(texts):
+                lines += [
+                    line for text in texts for line in wrapped(f"- {in_plain_text(text)}", width)
+                ]
+            case Table(title, rows):
+                lines += wrapped(in_plain_text(title), width) if title else []
+                lines += aligned(rows, width)
+            case Code(label, copied):
+                lines += [plain_text(f"{label}:")] if label else []
+                lines += [_INDENT + plain_text(line) for line in copied.splitlines()]
+    return lines
 
 
-def html_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table with a header."""
-    body = "".join(_html_row("td", row) for row in rows)
-    return f"<table><thead>{_html_row('th', header)}</thead><tbody>{body}</tbody></table>"
-
-
-def html_pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """A table of names with their values."""
-    rows = (f"<tr><th>{_escaped(name)}</th><td>{_escaped(text)}</td></tr>" for name, text in pairs)
-    return f"<table><tbody>{''.join(rows)}</tbody></table>"
-
-
-def html_lines(lines: Iterable[str]) -> str:
-    """A paragraph per line."""
-    return "".join(f"<p>{_escaped(line)}</p>" for line in lines)
-
-
-def html_notes(notes: Iterable[str]) -> str:
-    """A list of notes; nothing if there are none."""
-    items = "".join(f"<li>{_escaped(note)}</li>" for note in notes)
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def _escaped(text: str) -> str:
-    return escape_html(plain_text(text))
-
-
-def _html_row(tag: str, cells: tuple[str, ...]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{_escaped(cell)}</{tag}>" for cell in cells) + "</tr>"
+def in_plain_text(text: str) -> str:
+    """A text of a document as one line; code stands in backticks."""
+    return render_inline(text, str, "`{}`".format, ("", ""))

@@ -7,10 +7,11 @@ import io
 import math
 import shlex
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.document.text import aligned, html_lines, html_table, terminal_width, wrapped
+from clusterdp.document.markup import to_html
+from clusterdp.document.model import Code, Paragraph, Section, Table
+from clusterdp.document.text import terminal_width, to_lines
 from clusterdp.ledger.balance import budget_in_short, shown_below
 from clusterdp.privacy.accounting import rounded_up
 from clusterdp.sources.source import FRAME
@@ -51,21 +52,21 @@ class Statement:
     head: str
 
     def __repr__(self) -> str:
-        width = terminal_width()
-        lines = [part for line in self._title().splitlines() for part in wrapped(line, width, "  ")]
-        for balance in self.balances:
-            rows = [_cells(one) for one in balance.releases]
-            lines += ["", balance.population, *aligned([_HEADER, *rows], width)]
-            lines += [f"  {line}" for line in self._totals(balance)]
-        return "\n".join([*lines, "", f"last entry {self.head}"])
+        return "\n".join(to_lines(self._parts(), terminal_width()))
 
     def _repr_html_(self) -> str:
-        parts = [html_lines([self._title()])]
+        return to_html(*self._parts())
+
+    def _parts(self) -> list[Paragraph | Section]:
+        """All of it, for people."""
+        about = f"{budget_in_short(self.cap)} for each population: {self.cap.in_odds()}"
+        parts: list[Paragraph | Section] = [Paragraph(f"{self.ledger}: {about}")]
+        parts += [] if self.balances else [Paragraph("nothing was spent yet")]
         for balance in self.balances:
-            table = html_table(_HEADER, map(_cells, balance.releases))
-            totals = escape("\n".join(self._totals(balance)))
-            parts.append(f"<h4>{escape(balance.population)}</h4>{table}<pre>{totals}</pre>")
-        return "".join([*parts, html_lines([f"last entry {self.head}"])])
+            table = Table("", [_HEADER, *map(_cells, balance.releases)])
+            totals = Code("", "\n".join(self._totals(balance)))
+            parts.append(Section(balance.population, [table, totals]))
+        return [*parts, Section("", [Paragraph(f"last entry {self.head}")])]
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, as `clusterdp ledger show --json` prints them."""
@@ -83,13 +84,6 @@ class Statement:
         for balance in self.balances:
             writer.writerows(map(_audited, balance.releases))
         return text.getvalue()
-
-    def _title(self) -> str:
-        nothing = "" if self.balances else "\nnothing was spent yet"
-        return (
-            f"{self.ledger}: {budget_in_short(self.cap)} for each population: "
-            f"{self.cap.in_odds()}{nothing}"
-        )
 
     def _totals(self, balance: Balance) -> list[str]:
         """What is spent and left of one population, and how to finish what is unfinished."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import counted, percent, shortest_decimal
-from clusterdp.document.charts import Axis, Line, Logarithmic, Marked, line_chart, mark_places
+from clusterdp.document.charts import Axis, ChartLine, Logarithmic, Marked, line_chart, mark_places
 from clusterdp.document.markup import render
 from clusterdp.owner.keywords import PlanKeywords
 from clusterdp.planning.compare import budget
@@ -152,7 +152,7 @@ class Panel:
         return min(effect, largest) * (100 if self.is_share else 1)
 
     @property
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[ChartLine]:
         """Everyone, the segment, and between them the breakdowns that are least certain."""
         lines = []
         for place, (_, words) in enumerate(self.targets):
@@ -160,7 +160,7 @@ class Panel:
             ys = [self._drawn(one.detectable_effect, one.largest_effect) for one in found]
             now = found[self.chosen]
             limit = self._drawn(now.detectable_without_privacy, now.largest_effect)
-            lines.append(Line(words, self.epsilons, ys, limit))
+            lines.append(ChartLine(words, self.epsilons, ys, limit))
         between = sorted(lines[1:-1], key=lambda line: -line.ys[self.chosen])
         return [*lines[:1], *between[: _MOST_LINES - 2], *lines[1:][-1:]]
 

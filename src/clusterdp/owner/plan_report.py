@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.document.text import html_lines
+from clusterdp.document.markup import to_html
+from clusterdp.document.model import Paragraph
 from clusterdp.owner.question_report import fitting
 from clusterdp.spec.terms import total_guarantee
 
@@ -74,10 +75,10 @@ class PlanReport:
     def as_html(self) -> str:
         """The report for notebooks."""
         parts = [
-            html_lines([title] if title else []) + one.as_html(said)
+            to_html(*[Paragraph(title)] if title else []) + one.as_html(said)
             for title, one, said in self._titled()
         ]
-        return "".join(parts) + html_lines(self._conclusions())
+        return "".join(parts) + to_html(*map(Paragraph, self._conclusions()))
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values: those of one question, or a list of questions."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import counted, shortest_decimal
 from clusterdp.cells.layout import units_in_words
-from clusterdp.document.text import html_notes, html_pairs, listed
+from clusterdp.document.markup import to_html
+from clusterdp.document.model import Facts
+from clusterdp.document.text import to_lines
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.outcomes.number import Number
@@ -101,10 +103,10 @@ class Preview:
         return notes
 
     def __repr__(self) -> str:
-        return "\n".join(listed(self.pairs, self.notes))
+        return "\n".join(to_lines([Facts(self.pairs, self.notes)]))
 
     def _repr_html_(self) -> str:
-        return html_pairs(self.pairs) + html_notes(self.notes)
+        return to_html(Facts(self.pairs, self.notes))
 
 
 def describe(

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from clusterdp.document.text import html_pairs
+from clusterdp.document.markup import to_html
+from clusterdp.document.model import Facts
 from clusterdp.errors import ParameterError
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
@@ -69,7 +70,7 @@ class Published:
         estimate = f"clusterdp.estimate({self.folder!r})"
         found = [("found", one) for one in self.found]
         pairs = [("published", self.folder), *found, *recorded, ("to estimate", estimate)]
-        return html_pairs(pairs)
+        return to_html(Facts(pairs))
 
     def read(self) -> Release:
         """The release, with its rows as a query over the folder."""

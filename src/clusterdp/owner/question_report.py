@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import counted, percent
 from clusterdp.channels.optimal import OptimalRows
-from clusterdp.document.text import Table, html_lines, wrapped
+from clusterdp.document.markup import to_html
+from clusterdp.document.model import Paragraph, Table
+from clusterdp.document.text import to_lines, wrapped
 from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.planning.compare import budget
 from clusterdp.precision.true_clusters import true_cluster_notes
@@ -74,15 +76,15 @@ class Report:
             said: What was said already.
         """
         about, legend, conclusions = self._unsaid(said)
-        parts = [fitting(about, width), *([table.as_text(width)] for table in self.tables())]
+        parts = [fitting(about, width), *(to_lines([table], width) for table in self.tables())]
         parts += [wrapped(" ".join(legend), width or _USUAL_WIDTH), fitting(conclusions, width)]
         return "\n\n".join("\n".join(part) for part in parts if part and part[0])
 
     def as_html(self, said: Collection[str] = ()) -> str:
         """The report for notebooks; see `as_text`."""
         about, legend, conclusions = self._unsaid(said)
-        tables = "".join(table.as_html() for table in self.tables())
-        return html_lines(about) + tables + html_lines([*legend, *conclusions])
+        below = map(Paragraph, [*legend, *conclusions])
+        return to_html(*map(Paragraph, about), *self.tables(), *below)
 
     def texts(self) -> tuple[list[str], list[str], list[str]]:
         """What is said above tables, of them, and below."""

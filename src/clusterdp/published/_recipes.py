@@ -6,7 +6,7 @@ is that of the sum of the scores u = w(y − rx)/Σ wx: scores vary within cells
 group where arms were assigned to groups. Where units were asked different questions, all of it is
 of those with an answer.
 
-What the README of a folder says of its columns: what they are not for, and queries on sums.
+Beside them: what columns are not for, and queries on noisy sums.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from clusterdp._text import shortest_decimal
+from clusterdp.document.model import Code, Paragraph, code, strong
 from clusterdp.outcomes.metric import quoted
 from clusterdp.outcomes.number import Number
 from clusterdp.outcomes.published_names import QUESTION, question_suffixes
@@ -34,34 +36,22 @@ if TYPE_CHECKING:
 _WEIGHED_ROWS, _WEIGHT = "../rows.parquet", "stratified_weight"
 
 
-class RowFiles(NamedTuple):
-    """The files of rows: a name for people, one for SQL, and how R reads them."""
-
-    name: str
-    glob: str
-    in_r: str
-
-    @classmethod
-    def of(cls, files: Collection[str]) -> RowFiles:
-        """From the names of files, those of other files among them or not."""
-        if UNITS in files:
-            return cls(UNITS, UNITS, f'read_parquet("{UNITS}")')
-        return cls(f"{UNIT_PARTS}/", f"{UNIT_PARTS}/*.parquet", f'open_dataset("{UNIT_PARTS}")')
+def row_files(names: Collection[str]) -> str:
+    """The files of rows as SQL names them, from the names of files, others among them or not."""
+    return UNITS if UNITS in names else f"{UNIT_PARTS}/*.parquet"
 
 
-class Recipes(NamedTuple):
-    """The first outcome: the means of arms in SQL, the effects in pandas and R."""
-
-    sql: str
-    pandas: str
-    in_r: str
+def folder_of(rows: str) -> str:
+    """The file or folder of rows, from what SQL calls them."""
+    return rows.removesuffix("/*.parquet")
 
 
-class _Compared(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
     """What a recipe compares.
 
     Attributes:
-        rows: Their files.
+        rows: Their files, as SQL names them.
         unit: The column of ids.
         arm: The column of arms.
         value: The column of the outcome, 0 where it is missing.
@@ -72,10 +62,10 @@ class _Compared(NamedTuple):
         asked: Whether some units were asked other questions, and have no value.
         n_arms: How many arms there are.
         control: The arm to compare with.
-        place: Its place among the arms.
+        index: Its index among the arms.
     """
 
-    rows: RowFiles
+    rows: str
     unit: str
     arm: str
     value: str
@@ -86,7 +76,7 @@ class _Compared(NamedTuple):
     asked: bool
     n_arms: int
     control: Label
-    place: int
+    index: int
 
     @property
     def is_plain(self) -> bool:
@@ -94,14 +84,15 @@ class _Compared(NamedTuple):
         return not (self.observed or self.cluster or self.group or self.weighed)
 
 
-def recipes(manifest: Manifest, rows: RowFiles) -> Recipes:
-    """How to compare arms: within clusters, by groups that were assigned, among those observed."""
+def recipes(manifest: Manifest, rows: str) -> list[Code]:
+    """How to compare arms: within clusters, by groups that were assigned, among those observed.
+
+    Of the first outcome: the means of arms in SQL, the effects in pandas and R.
+    """
     columns, named = manifest.columns, manifest.to_columns()
     weighed, is_missing = manifest.assignment is not None, named.outcomes[0] in named.missing
-    compared = _Compared(
-        rows=RowFiles(_WEIGHED_ROWS, _WEIGHED_ROWS, f'read_parquet("{_WEIGHED_ROWS}")')
-        if weighed
-        else rows,
+    compared = _Comparison(
+        rows=_WEIGHED_ROWS if weighed else rows,
         unit=columns.unit,
         arm=columns.arm,
         value=named.debiased[0],
@@ -112,17 +103,17 @@ def recipes(manifest: Manifest, rows: RowFiles) -> Recipes:
         asked=len(manifest.questions) > 1,
         n_arms=len(manifest.arms),
         control=manifest.control,
-        place=[repr(one) for one in manifest.arms].index(repr(manifest.control)),
+        index=[repr(one) for one in manifest.arms].index(repr(manifest.control)),
     )
-    return Recipes(
-        sql=_in_sql(compared),
-        pandas=_in_pandas(compared),
-        in_r=_in_r(compared),
-    )
+    return [
+        Code("SQL (DuckDB)", _in_sql(compared), "sql"),
+        Code("pandas", _in_pandas(compared), "python"),
+        Code("R", _in_r(compared), "r"),
+    ]
 
 
-def _in_sql(of: _Compared) -> str:
-    arm, value, source = sql_name(of.arm), sql_name(of.value), f"'{of.rows.glob}'"
+def _in_sql(of: _Comparison) -> str:
+    arm, value, source = _sql_name(of.arm), _sql_name(of.value), f"'{of.rows}'"
     if of.asked:
         source += f"\nwhere {value} is not null  -- asked about it"
     if of.is_plain:
@@ -133,14 +124,14 @@ group by {arm}
 order by {arm};"""
     weight, cell, kept = _WEIGHT if of.weighed else "1", "arm", ""
     if of.cluster is not None:
-        cluster, cell = sql_name(of.cluster), "cell"
+        cluster, cell = _sql_name(of.cluster), "cell"
         whole, part = f"over (partition by {cluster})", f"over (partition by {cluster}, {arm})"
         weight = f"count(*) {whole} / count(*) {part}"
         kept = f"\n    qualify count(distinct {arm}) {whole} = {of.n_arms}  -- has every arm"
     named = [f"{arm} as arm", f"{value} as value"]
-    named += [f"{'1' if of.observed is None else sql_name(of.observed)} as observed"]
-    named += [f"{sql_name(of.cluster)} as cell"] if of.cluster else []
-    named += [f"{sql_name(of.group)} as assigned"] if of.group else []
+    named += [f"{'1' if of.observed is None else _sql_name(of.observed)} as observed"]
+    named += [f"{_sql_name(of.cluster)} as cell"] if of.cluster else []
+    named += [f"{_sql_name(of.group)} as assigned"] if of.group else []
     score, by = "weight * (value - mean * observed) / total as score", f"arm, {cell}"
     scores, by_group, counted_as = f"select {by}, {score}", "", "units"
     if of.group is not None:
@@ -170,14 +161,14 @@ group by arm, mean
 order by arm;"""
 
 
-def _in_pandas(of: _Compared) -> str:
+def _in_pandas(of: _Comparison) -> str:
     arm, value, cluster = repr(of.arm), repr(of.value), repr(of.cluster)
     answered = f"\nunits = units[units[{value}].notna()]  # asked about it" if of.asked else ""
     head = f"""import pandas as pd
-units = pd.read_parquet("{of.rows.glob.removesuffix("/*.parquet")}"){answered}
+units = pd.read_parquet("{folder_of(of.rows)}"){answered}
 mine = units  # .merge(my_segments, on={of.unit!r})"""
     tail = f"""
-control = arms.iloc[{of.place}]  # {of.control!r}
+control = arms.iloc[{of.index}]  # {of.control!r}
 arms["effect"] = arms["mean"] - control["mean"]
 arms["effect_error"] = (arms["std_error"] ** 2 + control["std_error"] ** 2) ** 0.5
 print(arms.drop(index=control.name))"""
@@ -208,11 +199,12 @@ variance = (cells.size() * cells.var()).fillna(cells.sum() ** 2).groupby(level=0
 arms = pd.DataFrame({{"mean": mean, "std_error": variance**0.5}}){tail}"""
 
 
-def _in_r(of: _Compared) -> str:
+def _in_r(of: _Comparison) -> str:
     def column(name: str) -> str:
         return f"units${_r_name(name)}"
 
-    head = f"units <- as.data.frame(arrow::{of.rows.in_r})"
+    reader = "read_parquet" if folder_of(of.rows) == of.rows else "open_dataset"
+    head = f'units <- as.data.frame(arrow::{reader}("{folder_of(of.rows)}"))'
     if of.asked:
         head += f"\nunits <- units[!is.na({column(of.value)}), ]  # asked about it"
     arm = f"arm <- relevel(factor({column(of.arm)}), ref = {_r_text(of.control)})"
@@ -251,14 +243,9 @@ effects <- data.frame(effect = mean - mean[1], std_error)[-1, ]
 print(effects)"""
 
 
-def sql_name(name: str) -> str:
+def _sql_name(name: str) -> str:
     """A name as SQL reads it, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def sql_text(text: str) -> str:
-    """A text as SQL reads it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _r_text(label: Label) -> str:
@@ -271,15 +258,11 @@ def _r_name(name: str) -> str:
     return name if name.isidentifier() else f"`{escaped}`"
 
 
-class Caution(NamedTuple):
-    """What gives wrong answers, why, and the command that gives a right one."""
-
-    what: str
-    why: str
-    instead: str
+def _caution(what: str, why: str, instead: str) -> str:
+    return f"{strong(f'Not {what}')}: {why}. Instead: {code(instead)}"
 
 
-def cautions(manifest: Manifest) -> list[Caution]:
+def cautions(manifest: Manifest) -> list[str]:
     """What gives wrong answers, why, and the command that gives a right one.
 
     Examples are of the outcome with the most levels among those that cannot be missing, as
@@ -298,52 +281,58 @@ def cautions(manifest: Manifest) -> list[Caution]:
     return [
         *_label_cautions(manifest),
         *_question_cautions(manifest, column),
-        Caution(
-            f"a median, quantile or maximum of a private column, such as `{column}`",
+        _caution(
+            f"a median, quantile or maximum of a private column, such as {code(column)}",
             "the noise of privacy decides it, not the outcomes",
             f"clusterdp estimate . --metric {shlex.quote(of_quantile)}"
             + ("  # p50 is the median" if whole else ""),
         ),
-        Caution(
+        _caution(
             "a histogram, or a count of values",
             "a value is what a response counts as, and not an outcome",
             f"clusterdp estimate . --metric {shlex.quote(of_distribution)}",
         ),
-        Caution(
-            f"a threshold, such as `{column} >= {level}`",
+        _caution(
+            f"a threshold, such as {code(f'{column} >= {level}')}",
             "a noisy value beyond it is no outcome beyond it",
             f"clusterdp estimate . --metric {shlex.quote(f'{name}>={level}')}",
         ),
-        Caution(
+        _caution(
             "a logarithm, a square, a ratio or a product of values, row by row",
             "the mean of a function of noisy values is not that of the outcomes",
             f"clusterdp estimate . --metric METRIC  # such as {name}*other, {name}/other",
         ),
-        Caution(
-            f"rows that are kept, dropped, sorted or grouped by it or by `{RESPONSE}`",
+        _caution(
+            f"rows that are kept, dropped, sorted or grouped by it or by {code(RESPONSE)}",
             "they were chosen by their noise, so their means are biased",
             "clusterdp estimate . --by COLUMN  # a column that does not depend on outcomes",
         ),
-        Caution(
+        _caution(
             "segments, covariates or a model chosen and tested on the same rows",
             "the test meets the noise that the choice was made by",
             f"clusterdp estimate . {held}  # {split}",
         ),
+        (
+            f"{strong('Not a model that takes these values for the truth')}: it learns the noise "
+            "of single rows. Instead: fit it to averages, or as a regression whose coefficients "
+            "you report, and test it on other units."
+        ),
+        f"{strong('Not a statement about one unit')}: a single row may be nothing but noise.",
     ]
 
 
-def _label_cautions(manifest: Manifest) -> list[Caution]:
+def _label_cautions(manifest: Manifest) -> list[str]:
     """What noisy labels of private clusters do not tell; nothing where clusters are public."""
     if manifest.labels is None:
         return []
-    of_groups = Caution(
-        f"rows that are grouped by `{manifest.columns.cluster}`, or a regression on it",
+    of_groups = _caution(
+        f"rows that are grouped by {code(str(manifest.columns.cluster))}, or a regression on it",
         "it holds noisy labels, so every group mixes all true clusters",
         f"clusterdp estimate . --by {shlex.quote(str(manifest.true_cluster))}",
     )
     if manifest.assignment is None:
         return [of_groups]
-    of_arms = Caution(
+    of_arms = _caution(
         "plain means of arms, without weights",
         "arms had different probabilities in true clusters, so plain means are biased",
         "clusterdp estimate .  # or rows of clusterdp calibrate, with stratified_weight",
@@ -351,13 +340,13 @@ def _label_cautions(manifest: Manifest) -> list[Caution]:
     return [of_arms, of_groups]
 
 
-def _question_cautions(manifest: Manifest, column: str) -> list[Caution]:
+def _question_cautions(manifest: Manifest, column: str) -> list[str]:
     """What units that were not asked do not say; nothing where all were asked the same."""
     if len(manifest.questions) == 1:
         return []
     return [
-        Caution(
-            f"nulls that are filled, such as `{column}` with 0",
+        _caution(
+            f"nulls that are filled, such as {code(column)} with 0",
             "a unit that was asked another question has no value, and is not 0",
             "clusterdp estimate . --rows-only  # in other tools, skip nulls",
         )
@@ -376,46 +365,41 @@ def _level_between(space: OutcomeSpace | Number) -> str:
     return shortest_decimal(space.values[len(space.values) // 2])
 
 
-def sum_queries(manifest: Manifest, rows: str) -> str:
+def sum_queries(manifest: Manifest, rows: str) -> list[Paragraph | Code]:
     """Means of a question's first metric from noisy sums, in SQL; nothing if there are no sums.
 
-    Args:
-        manifest: Of the release. Of several questions, queries are on the first one with sums.
-        rows: The files of rows, as a name in SQL.
+    Of several questions, queries are on the first one with sums.
     """
     for place, question in enumerate(manifest.questions):
         declared = question.outcomes.categories().declared
         if manifest.assignment is not None or declared.observed_place(0) is not None:
             continue  # Means need weights of rows, or are ratios.
-        queries = [
-            query
-            for query in (_of_cells(manifest, place), _of_totals(manifest, place, rows))
-            if query
-        ]
-        if queries:
-            metrics = ", ".join(f"`{one}`" for one in declared.metrics)
-            listed = "\n".join(f"```sql\n{query}\n```" for query in queries)
-            return f"""
-Noisy sums are in the units of their metrics, one number for each: {metrics}. They have less noise
-than a sum over rows, and no spread that would give a standard error. Means of cells count by the
-sizes of clusters. In totals, a unit counts as often as the `weight` of its cell says.
-
-{listed}
-"""
-    return ""
+        queries = [_of_cells(manifest, place), _of_totals(manifest, place, rows)]
+        if any(queries):
+            metrics = ", ".join(code(str(one)) for one in declared.metrics)
+            about = (
+                f"Noisy sums are in the units of their metrics, one number for each: {metrics}. "
+                "They have less noise than a sum over rows, and no spread that would give a "
+                "standard error. Means of cells count by the sizes of clusters. In totals, a unit "
+                f"counts as often as the {code('weight')} of its cell says."
+            )
+            labels = ("SQL, from the sums of cells", "SQL, from totals")
+            pairs = zip(labels, queries, strict=True)
+            return [Paragraph(about), *(Code(name, one, "sql") for name, one in pairs if one)]
+    return []
 
 
 def _of_cells(manifest: Manifest, place: int) -> str | None:
     """The query on the sums of cells of a question; None if it has none."""
     question, ending = manifest.questions[place], question_suffixes(len(manifest.questions))[place]
-    space, arm = question.outcomes.categories(), sql_name(manifest.columns.arm)
+    space, arm = question.outcomes.categories(), _sql_name(manifest.columns.arm)
     of_cells = (one for one in question.mechanism.statistics if one.level is None)
     if not any("noisy_sum" in one.column_types(space) for one in of_cells):
         return None
     mean, source = f"sum(noisy_sum{ending}[1]) / sum(size)", "'cells.parquet'"
     if manifest.columns.cluster is not None:
         mean = f"sum(whole * noisy_sum{ending}[1] / size) / sum(whole)"
-        within = f"over (partition by {sql_name(manifest.columns.cluster)})"
+        within = f"over (partition by {_sql_name(manifest.columns.cluster)})"
         source = f"""(
     select *, sum(size) {within} as whole
     from 'cells.parquet'
@@ -431,14 +415,13 @@ def _of_totals(manifest: Manifest, place: int, rows: str) -> str | None:
     """The query on the totals of everyone of a question; None if it has none."""
     if not any(one.level == () for one in manifest.questions[place].mechanism.statistics):
         return None
-    arm, columns = sql_name(manifest.columns.arm), manifest.to_columns()
-    cells = ", ".join(map(sql_name, columns.cell))
+    arm, columns = _sql_name(manifest.columns.arm), manifest.to_columns()
+    cells = ", ".join(map(_sql_name, columns.cell))
     keys = ", ".join([*(["fold"] if manifest.folds > 1 else []), arm])
-    several = (
-        f" and {QUESTION} = {sql_text(columns.question_names[place])}"
-        if columns.question_names
-        else ""
-    )
+    several = ""
+    if columns.question_names:
+        name = columns.question_names[place].replace("'", "''")
+        several = f" and {QUESTION} = '{name}'"
     return f"""with sizes as (
     select {keys}, sum(weight) as size
     from '{rows}' join 'cells.parquet' using ({cells})

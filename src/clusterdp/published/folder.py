@@ -8,7 +8,7 @@ look.parquet      the noisy histogram that outcomes were clipped by, where there
 totals.parquet    noisy totals of arms and of groups, where there are any
                   (of several questions, a column `question` names whose they are)
 README.md         how to use it with no software of ours, and what can be seen in it
-index.html        the same for a browser, with charts and where the release comes from
+index.html        the same for a browser, with charts and checksums
 errata.md         what turned out to be wrong later, if anything; nothing seals it
 
 Errata of a release: what turned out to be wrong after it was sealed.

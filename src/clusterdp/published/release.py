@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.channels.asked import AskedChannel
 from clusterdp.channels.base import ASKED_TOTAL
-from clusterdp.document.text import html_lines, html_notes, html_pairs, listed
+from clusterdp.document.markup import to_html
+from clusterdp.document.model import Facts, Paragraph
+from clusterdp.document.text import to_lines
 from clusterdp.outcomes.published_names import question_name
 
 if TYPE_CHECKING:
@@ -105,18 +107,16 @@ class Release:
         return ", ".join(dict.fromkeys(question.mechanism.name for question in self.questions))
 
     def __repr__(self) -> str:
-        lines = listed(list(self._facts().items()), self.notes)
-        return "\n".join([self._title(), *(f"  {line}" for line in lines)])
+        return "\n".join([self._title(), *(f"  {line}" for line in to_lines([self._facts()]))])
 
     def _repr_html_(self) -> str:
-        facts = html_pairs(self._facts().items())
-        return html_lines([self._title()]) + facts + html_notes(self.notes)
+        return to_html(Paragraph(self._title()), self._facts())
 
     def _title(self) -> str:
         return f"Release of {', '.join(self.columns.outcomes)} by {self.mechanism_names}"
 
-    def _facts(self) -> dict[str, str]:
-        """What was released, what it costs and how to use it; shared by text and HTML."""
+    def _facts(self) -> Facts:
+        """What was released, what it costs and how to use it."""
         layout, columns = self.layout, self.columns
         arms = [
             f"{arm} (control)" if place == layout.control else str(arm)
@@ -142,7 +142,8 @@ class Release:
                 f"{name} ({parts[name]})" if name in parts else name for name in columns.published
             ]
             facts["columns"] = ", ".join(named)
-        return {**facts, "to estimate": "clusterdp.estimate(release)"}
+        facts["to estimate"] = "clusterdp.estimate(release)"
+        return Facts(list(facts.items()), self.notes)
 
     def _named_questions(self) -> dict[str, str]:
         """Whom each question is asked."""

@@ -18,11 +18,10 @@ from clusterdp.outcomes.categories import together
 from clusterdp.outcomes.published_names import QUESTION, debiased_names
 from clusterdp.privacy.accounting import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, unknown_metadata, writer_here, writer_of
-from clusterdp.published.document import write_readme
+from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.manifest import software_name
 from clusterdp.published.notes import release_notes
-from clusterdp.published.page import write_card
 from clusterdp.published.rows import (
     collect_rows,
     count_released,

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from clusterdp.engines.base import no_progress
 from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import OutputError
-from clusterdp.published.document import write_readme
+from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.notes import release_notes
-from clusterdp.published.page import write_card
 from clusterdp.published.tables import cells_table, stacked, totals_table
 from clusterdp.published.visible import what_is_visible
 from clusterdp.releasing.journal import Unrecorded

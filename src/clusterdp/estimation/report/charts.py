@@ -13,7 +13,7 @@ import numpy as np
 
 from clusterdp._text import counted, shortest_decimal
 from clusterdp.document._matplotlib import COLOURS, DASHES, MARKERS, new_figure, save_figure
-from clusterdp.document.charts import Axis, Line, Linear, line_chart
+from clusterdp.document.charts import Axis, ChartLine, Linear, line_chart
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.report.forest_table import largest, shown_scale
 from clusterdp.estimation.report.headline import arm_label
@@ -339,8 +339,8 @@ def _table(estimate: Estimate, caption: str, of_arms: list[ArmDistribution]) -> 
     return ArmsTable(caption, (plain_label(of_arms[0].outcome), *arms), rows)
 
 
-def _steps(label: str, one: ArmDistribution) -> Line:
+def _steps(label: str, one: ArmDistribution) -> ChartLine:
     """A line that rises at every value but the first, where it begins."""
-    return Line(
+    return ChartLine(
         label, np.repeat(one.values, 2)[1:].tolist(), np.repeat(one.shares, 2)[:-1].tolist()
     )

@@ -36,10 +36,10 @@ def as_text(estimate: Estimate, width: int | None = None) -> str:
     lines = [line for text in heading(estimate) for line in wrapped(text, width)]
     left_out: dict[str, None] = {}
     for block in as_blocks(estimate):
-        table = fitted(block.columns, width)
+        table, hidden = fitted(block.columns, width)
         lines += [] if block.title is None else ["", *wrapped(block.title, width)]
-        lines += table.lines
-        left_out |= dict.fromkeys(table.left_out)
+        lines += table
+        left_out |= dict.fromkeys(hidden)
     lines += [line for text in distribution_lines(estimate) for line in wrapped(text, width)]
     remarks = [*reported_lines(estimate), *test_lines(estimate), *bound_lines(estimate)]
     remarks += [] if "Holm" in left_out else family_lines(estimate)
