@@ -161,6 +161,8 @@ def test_a_function_of_a_number_is_bounded(rng: np.random.Generator) -> None:
     assert twice.effects[0].effect == pytest.approx(2 * spend.effect)
     with pytest.raises(cdp.ParameterError, match="no declared outcome"):
         cdp.estimate(release, metrics={"log": ("spent", np.log1p)})
+    with pytest.raises(cdp.ParameterError, match="give it with its outcome"):
+        cdp.estimate(release, metrics={"log": np.log1p})
     with pytest.raises(cdp.ParameterError, match="a finite number for each"):
         cdp.estimate(
             release, metrics={"log": ("spend", lambda values: np.full_like(values, np.nan))}

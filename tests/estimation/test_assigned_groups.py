@@ -62,6 +62,34 @@ def test_standard_errors_are_of_groups_and_the_result_says_so(rng: np.random.Gen
         estimate(table, adjust="tier")
 
 
+@pytest.mark.parametrize("name", ["noisy-histogram", "noisy-horvitz-thompson"])
+def test_what_shows_no_groups_is_not_published(name: str, rng: np.random.Generator) -> None:
+    """Nothing in such a release says how groups differ: its intervals covered 60 and 87%."""
+    table = schools(12, rng)
+    asked = {"unit": "pupil", "arm": "arm", "assigned_by": "school", "epsilon": 2}
+    asked["outcomes"] = {"passed": "0,1"}
+    for act in (cdp.plan, cdp.release):
+        with pytest.raises(cdp.ParameterError, match="how groups differ"):
+            act(table, **asked, mechanism=name)
+    assert name not in repr(cdp.plan(table, **asked))
+
+
+def test_a_breakdown_by_groups_that_gets_nothing_is_said() -> None:
+    """60 villages of 40 units: rows show how they differ, and the plan gives them no totals."""
+    units = pl.DataFrame({"id": range(2400)}).with_columns(village=pl.col("id") // 40)
+    plan = cdp.plan(
+        units.with_columns(arm=pl.col("village") % 2),
+        unit="id",
+        arm="arm",
+        assigned_by="village",
+        breakdown="village",
+        outcomes={"score": "number:0..10"},
+        reference={"score": "mean:5,std:2"},
+        epsilon=2,
+    )
+    assert "the breakdown by village gets 0% of epsilon" in repr(plan)
+
+
 def test_one_group_in_an_arm_has_no_interval(rng: np.random.Generator) -> None:
     table = schools(3, rng).with_columns(arm=(pl.col("school") == 0).cast(pl.Int64))
     assert np.isnan(estimate(table).std_error)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -306,6 +307,12 @@ def test_lift_is_fiellers() -> None:
         treated, control = 0.2**2 - 0.15**2, 0.15**2
         std_error = np.sqrt(treated + (1 + theta) ** 2 * control)
         assert abs(0.3 - theta * 1.0) / std_error == pytest.approx(stats.norm.isf(0.05))
+
+
+def test_lift_is_cut_to_what_is_possible() -> None:
+    """Nothing falls by more than all of it."""
+    effect = replace(an_effect(-1.2, 0.02, 0.5, 0.01), possible=(0.0, 1.0))
+    assert effect.lift() == (-1.0, -1.0, -1.0)
 
 
 def test_lift_without_bounds_is_not_told() -> None:

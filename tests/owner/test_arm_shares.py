@@ -38,7 +38,7 @@ def test_without_shares_there_is_a_question_and_no_alarm(mailing: pl.DataFrame) 
     plan, preview = cdp.plan(mailing, **ASKED), cdp.preview(mailing, **ASKED)
     for notes in (plan.notes, preview.notes):
         (question,) = [note for note in notes if QUESTION in note]
-        assert "--arm-shares control=0.5,email=0.25,letter=0.25" in question
+        assert "--arm-shares control=...,email=...,letter=..." in question
     estimate = cdp.estimate(cdp.release(mailing, **ASKED))
     assert not any(ALARM in one for one in estimate.warnings)
     assert any(QUESTION in one for one in estimate.notes)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _OUTPUTS = ("as_json", "csv", "plot", "html")
 # How files of text may be called; places such as /dev/stdout have no ending.
 _CSV = (".csv", ".txt", "")
+_HTML = (".html", ".htm", "")
 
 
 @errors_in_one_line()
@@ -148,6 +149,8 @@ def estimate(
         new_figure(plot, (1, 1))
     if csv is not None and csv.suffix.lower() not in _CSV:
         raise ParameterError(f"csv (--csv) writes text, got {csv.name!r}; name it .csv")
+    if html is not None and html.suffix.lower() not in _HTML:
+        raise ParameterError(f"html (--html) writes a page, got {html.name!r}; name it .html")
     written = [path for path in (csv, plot, html) if path is not None]
     for path in written:
         _check_not_input(path, folder, segments)

@@ -138,6 +138,8 @@ def _round_step(width: float) -> float:
 # In units of the drawing: a phone shows them a quarter smaller, a desk a quarter larger.
 _WIDTH, _PLOT_HEIGHT = 460.0, 250.0
 _RIGHT, _LINE, _FOOT = 24.0, 22.0, 48.0
+# About the width of a letter.
+_LETTER = 8.2
 # What is left free for the numbers of an axis, and where estimates have their labels above them.
 _AT_NUMBERS, _AT_LABELS = 66.0, 18.0
 # Of a row in a chart of estimates: its label, then its interval.
@@ -378,7 +380,7 @@ def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
     places = scale.places([one.low, one.high])
     low, high = _across(scale, [one.low, one.high], _AT_LABELS)
     parts = [
-        text(one.label, 0, top + 14),
+        text(_shortened(one.label, int(_WIDTH / _LETTER) - len(one.told)), 0, top + 14),
         text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
     ]
     if np.isnan([one.estimate, one.low, one.high]).any():
@@ -399,14 +401,20 @@ def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
     return parts
 
 
+def _shortened(label: str, n_letters: int) -> str:
+    """A label that leaves room for what stands at the other end of its line."""
+    return label if len(label) <= n_letters else f"{label[: max(n_letters - 1, 1)]}…"
+
+
 def _x_axis(x: Axis, bottom: float, left: float) -> list[Svg]:
     right = _WIDTH - _RIGHT
     parts: list[Svg] = [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
     ticks = x.scale.ticks()
-    for at, tick in zip(_across(x.scale, ticks, left), ticks, strict=True):
+    for at, written in zip(_across(x.scale, ticks, left), map(x.write, ticks), strict=True):
+        inside = max(at, _LETTER / 2 * len(written))
         parts += [
             element("line", x1=at, x2=at, y1=bottom, y2=bottom + 5, class_="axis"),
-            text(x.write(tick), at, bottom + 20, text_anchor="middle"),
+            text(written, inside, bottom + 20, text_anchor="middle"),
         ]
     middle = (left + right) / 2
     parts.append(text(x.title, middle, bottom + 41, text_anchor="middle", class_="axis"))

@@ -241,9 +241,10 @@ def _check_groups(names: tuple[str, ...], n_groups: int) -> None:
 def refuse_missing(name: str, part: str, n_missing: int) -> None:
     """Raise a DataError if a column has gaps."""
     if n_missing:
+        fill = "" if part == "unit" else "fill the gaps (with a label such as 'unknown'), or "
         raise DataError(
             f"column {name!r} ({part}) has {counted(n_missing, 'missing value')}; every unit needs "
-            "one: fill the gaps (with a label such as 'unknown'), or leave these rows out"
+            f"one: {fill}leave these rows out"
         )
 
 

@@ -69,6 +69,11 @@ def check_exact(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> N
             f"{mechanism.name} publishes differences between arms, and an outcome that may be "
             "missing is a ratio in each; choose a mechanism that releases rows"
         )
+    elif layout.assigned is not None:
+        raise ParameterError(
+            f"{mechanism.name} publishes nothing that shows how groups differ, and arms were "
+            "assigned to groups as a whole; choose a mechanism that releases rows"
+        )
     elif not layout.complete.all():
         raise ParameterError(
             f"{mechanism.name} compares arms in every cluster, and some lack an arm; choose a "

@@ -320,14 +320,20 @@ class Report:
         """Which breakdowns get nothing of ε, or next to nothing."""
         scenario = self.comparison.scenario
         parts = budget(self.comparison.choice.mechanism, scenario)
-        cut_by = [one.columns for one in scenario.layout.breakdowns]
-        shares = {by: parts.get(totals_label(by)) for by in cut_by}
-        return [
-            f"the breakdown by {', '.join(by)} gets {percent(share)} of epsilon: effects in its "
-            "groups come from rows, as in any segment; --for breakdowns gives it more"
-            for by, share in shares.items()
-            if share is not None and share < _NEXT_TO_NOTHING
-        ]
+        notes = []
+        for one in scenario.layout.breakdowns:
+            share = parts.get(totals_label(one.columns))
+            if share is None or share >= _NEXT_TO_NOTHING:
+                continue
+            what = (
+                "effects in its groups come from rows, as in any segment; --for breakdowns gives "
+                "it more"
+                if one.compares_arms
+                else "rows show better how its groups differ than such totals would"
+            )
+            by = ", ".join(one.columns)
+            notes.append(f"the breakdown by {by} gets {percent(share)} of epsilon: {what}")
+        return notes
 
     def _given_up(self) -> list[str]:
         """What it would gain to give up on segments in which no effect can be seen."""

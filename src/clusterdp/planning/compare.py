@@ -15,7 +15,7 @@ from clusterdp.planning.choose import MECHANISMS, Planned
 from clusterdp.planning.expected import REMEDY, UNIFORM
 from clusterdp.planning.forecast import expect_quickly
 from clusterdp.planning.merging import compare_clusters
-from clusterdp.planning.prediction import expect, is_joint, of_purpose, of_share, purpose_variance
+from clusterdp.planning.prediction import expect, of_purpose, of_share, purpose_variance
 from clusterdp.spec.purpose import USUAL_SEGMENT, parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
@@ -227,7 +227,7 @@ def _serving(
 ) -> dict[str, Planned]:
     """Every mechanism at its best, by name, or the one that was asked for.
 
-    Mechanisms that cannot publish several metrics are left out, unless one was asked for by name.
+    Mechanisms that cannot publish what is declared are left out, unless one was asked for by name.
     """
     serving = {}
     for name in _names(requests):
@@ -236,7 +236,7 @@ def _serving(
         if requests[0].mechanism or len(requests) > 1:
             for mechanism, (layout, space, _) in zip(made.mechanisms, scenarios, strict=True):
                 check_exact(layout, space, mechanism)
-        elif is_joint(scenarios[0].space) and not _is_servable(made.mechanisms[0], scenarios[0]):
+        elif not _is_servable(made.mechanisms[0], scenarios[0]):
             continue
         serving[name] = made
     return serving
@@ -366,15 +366,11 @@ def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
 
 
 def unserved(mechanism: Mechanism, layout: Layout) -> list[tuple[str, ...]]:
-    """The breakdowns that get nothing of ε though rows are published, by their columns.
-
-    Groups that were assigned as a whole are none: no effect is within one.
-    """
+    """The breakdowns that get nothing of ε though rows are published, by their columns."""
     if not mechanism.releases_rows:
         return []
     served = {one.level for one in mechanism.statistics}
-    compared = [one for one in layout.breakdowns if one.compares_arms]
-    return [one.columns for one in compared if one.columns not in served]
+    return [one.columns for one in layout.breakdowns if one.columns not in served]
 
 
 def mechanism_options(comparisons: Sequence[Comparison]) -> dict[str, Any]:

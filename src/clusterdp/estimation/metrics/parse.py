@@ -67,7 +67,7 @@ class Source(NamedTuple):
         """That rows are too noisy to tell what a metric is made of, as far as that is public."""
         size = max(int(self.wanted.layout.sizes.sum(axis=0).min()), 1)
         noise = [one.noise for one in measured if not one.readings]
-        declare = f'the owner would have to declare it (--metric "{measured[0].name}")'
+        declare = _remedy(measured[0].name, self.question.space)
         errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
         if errors and max(errors) > 1:
             times = f"{max(errors):.3g} times what values span"
@@ -322,6 +322,15 @@ def _is_exact(comparison: Threshold, space: Categories) -> bool:
     return grid.holds_cuts(comparison.cuts(number))
 
 
+def _remedy(name: str, space: Categories) -> str:
+    """What would make a metric more precise: that the owner declares it, where that is possible."""
+    try:
+        grammar.parse_metric(name).check(space.declared.spaces)
+    except ParameterError:
+        return "ask for a product or a threshold, which the owner could declare"
+    return f'the owner would have to declare it (--metric "{name}")'
+
+
 def _function(metric: Metric, space: Categories) -> CategoryFunction:
     """A metric as a function of the category."""
     declared, name = space.declared, str(metric)
@@ -378,6 +387,10 @@ def _asked_function(
 
 def _asked_values(name: Any, values: Any, spaces: Sequence[Categories]) -> tuple[int, Asked]:
     """A function given by its value in each category, of the one question that has such."""
+    if callable(values):
+        raise ParameterError(
+            f"metric {name!r} is a function; give it with its outcome, as ('spend', numpy.log1p)"
+        )
     found: list[tuple[int, CategoryFunction]] = []
     refused: list[ParameterError] = []
     for question, space in enumerate(spaces):

@@ -147,7 +147,7 @@ def arm_notes(layout: Layout, shares: FloatArray | None, declare: str) -> list[N
     pairs = list(zip(layout.arms, sizes / layout.n_units, strict=True))
     found = ", ".join(f"{arm} {share:.2%}" for arm, share in pairs)
     if shares is None:
-        example = ",".join(f"{arm}={share:.2g}" for arm, share in pairs)
+        example = ",".join(f"{arm}=..." for arm in layout.arms)
         text = f"arms have {found} of the units: is that what was planned? "
         return [Note(text + declare.format(example), Weight.SCOPE)]
     planned = ", ".join(f"{share:.2%}" for share in shares)

@@ -149,9 +149,10 @@ class Effect:
         if found is None or self.possible is None or not self.control_mean:
             return found
         lowest, highest = (end / self.control_mean - 1 for end in self.possible)
-        ratio, low, high = found
+        least = -1.0 if self.possible[0] >= 0 else -math.inf
+        ratio, low, high = cut(found[0], lowest, highest), found[1], found[2]
         high = math.inf if high > highest else high
-        return cut(ratio, lowest, highest), max(low, -1.0) if self.possible[0] >= 0 else low, high
+        return max(ratio, least), max(low, least), max(high, least)
 
     def _uncut_lift(self, level: float) -> tuple[float, float, float] | None:
         if self.interval is not None:
