@@ -13,7 +13,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation.means.functions import CategoryFunction, Measured, channel_priors
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.statistics.base import SquareTerms
+from clusterdp.statistics.base import square_terms
 from joint_populations import game_space
 
 if TYPE_CHECKING:
@@ -120,18 +120,18 @@ def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
         # With s and v from their middles, (s − 1.5v)² has the terms s², s and v, v being 0 or 1.
         assert ours.squares is not None
         assert ours.squares_variance > first.squares_variance
-    terms = SquareTerms.of(both.values, question.space.metric_values(), (False, True))
+    terms = square_terms(both.values, question.space.metric_values(), (False, True))
     assert terms is not None
     metrics = question.space.metric_values()
     middles = (metrics.min(axis=1) + metrics.max(axis=1)) / 2
     distances = (metrics - middles[:, np.newaxis]) ** 2
     middle = (both.values.min() + both.values.max()) / 2
     np.testing.assert_allclose(
-        terms.constant + terms.metrics @ metrics + terms.squares @ distances,
+        terms[0] + terms[1] @ np.vstack([metrics, distances]),
         (both.values - middle) ** 2,
         atol=1e-9,
     )
-    assert SquareTerms.of(visit.values * spend.values**3, metrics, (False, True)) is None
+    assert square_terms(visit.values * spend.values**3, metrics, (False, True)) is None
     found = CategoryFunction.of("found", both.values, question.space)
     assert found.combination is not None
     np.testing.assert_allclose(found.combination, [-1.5, 1], atol=1e-12)

@@ -90,7 +90,7 @@ def test_groups_and_folds_drawn_at_random_come_near_to_what_is_expected(
         mechanism, layout, SPACE, uniform, noise[:, np.newaxis].repeat(2, axis=1)
     )
     of_level = {
-        one.label: one.scale(SPACE, 0).variance
+        one.label: one.variance(SPACE, 0)
         for one in mechanism.statistics
         if isinstance(one, NoisyMetricSums)
     }

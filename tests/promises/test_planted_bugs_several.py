@@ -32,7 +32,7 @@ from clusterdp.rows.tally import Asked, QuestionTally, RowCounter
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics._sum_noise import NoiseBox, SumNoise
 from clusterdp.statistics.noise import ALONE
-from clusterdp.statistics.sums import DrawnMetricSums, DrawnTotals, NoisyMetricSums, NoisyTotals
+from clusterdp.statistics.sums import DrawnMetricSums, NoisyMetricSums, NoisyTotals
 from clusterdp.storage.folder import LocalFolder
 from joint_enumeration import category_chances, joint_release, worst_loss
 from neighbour_tables import NOISE_IN_ROWS, REGION, NeighbourTables, Row
@@ -195,12 +195,12 @@ def lift_the_cap(patch: pytest.MonkeyPatch) -> None:
 
 
 def publish_other_weights(patch: pytest.MonkeyPatch) -> None:
-    honest = DrawnTotals.sum_readings
+    honest = DrawnMetricSums.sum_readings
 
-    def others(self: DrawnTotals, metric: int = 0) -> tuple[SumReading, ...]:
+    def others(self: DrawnMetricSums, metric: int = 0) -> tuple[SumReading, ...]:
         return tuple(one._replace(weights=one.weights - 1) for one in honest(self, metric))
 
-    patch.setattr(DrawnTotals, "sum_readings", others)
+    patch.setattr(DrawnMetricSums, "sum_readings", others)
 
 
 def publish_other_folds(patch: pytest.MonkeyPatch) -> None:

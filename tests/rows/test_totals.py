@@ -19,7 +19,7 @@ from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.keys import ReleaseKey, UnitIds, fold_numbers
 from clusterdp.spec.clusters import PublicClusters
 from clusterdp.spec.columns import Columns
-from clusterdp.statistics.sums import DrawnTotals
+from clusterdp.statistics.sums import DrawnMetricSums
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -103,7 +103,9 @@ def test_totals_are_those_of_the_table(case: Case, rng: np.random.Generator) -> 
         table = table.with_columns(user=pl.format("unité {}", pl.col("user")))
     released = release_of(table, case)
     totals = {
-        one.level: one for one in released.questions[0].statistics if isinstance(one, DrawnTotals)
+        one.level: one
+        for one in released.questions[0].statistics
+        if isinstance(one, DrawnMetricSums)
     }
     assert set(totals) == {(), case.by}
     rows = counted_by_hand(released, table, case)
@@ -197,7 +199,7 @@ def test_the_largest_totals_fit_64_bits_or_are_refused() -> None:
     }
     space = Categories(declared=declare({"y": f"1,{2**30}"}))
     (drawn,) = run_release(table, space=space, **asked).questions[0].statistics
-    assert isinstance(drawn, DrawnTotals)
+    assert isinstance(drawn, DrawnMetricSums)
     assert drawn.sums.ravel().tolist() == [LARGEST_WEIGHT * 32 * 2**30] * 2
     space = Categories(declared=declare({"y": f"0,1,{2**30}"}))
     with pytest.raises(cdp.ParameterError, match="too large for exact 64-bit sums"):

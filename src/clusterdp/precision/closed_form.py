@@ -275,7 +275,7 @@ def level_noises(
 ) -> list[LevelNoise]:
     """The noise on the sums that a mechanism publishes of a metric, by arm."""
     variances = {
-        one.by: one.scale(space, metric).variance
+        one.by: one.variance(space, metric)
         for one in mechanism.statistics
         if isinstance(one, NoisyTotals)
     }

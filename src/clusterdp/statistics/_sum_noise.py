@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.outcomes.space import LARGEST_INTEGER
 from clusterdp.privacy.accounting import noise_scale_for
-from clusterdp.statistics.base import LARGEST_INTEGER, SumReading
 from clusterdp.statistics.noise import ALONE, box_variances
 
 if TYPE_CHECKING:
@@ -65,10 +65,8 @@ class SumNoise(NamedTuple):
         """The unit of each metric's sums, and the law of their noise in it; of one question."""
         lattice, own = space.metric_lattice(), places_of(space)
         squares = [
-            float(unit) ** 2 / 4 * 4.0**shift if squared else None
-            for unit, shift, squared in zip(
-                lattice.units, lattice.shifts, lattice.squared, strict=True
-            )
+            squares_unit(lattice, metric) if squared else None
+            for metric, squared in enumerate(lattice.squared)
         ]
         return {
             "unit": [float(unit) for unit in lattice.units],
@@ -91,69 +89,35 @@ class SumNoise(NamedTuple):
                     facts[f"{prefix}noise_vector"][place] = float(number)
         return facts
 
-    def with_sums(self, true: IntArray, add_noise: NoiseSource) -> IntArray:
-        """Sums with noise; last axis `[metric]`, of all questions."""
-        return self._with_noise(self.of_sums, true, add_noise)
+    def add(self, boxes: Boxes, true: IntArray, add_noise: NoiseSource) -> IntArray:
+        """Sums or squares with noise, from those of all questions; last axis `[metric]`.
 
-    def with_squares(self, true: IntArray, add_noise: NoiseSource) -> IntArray:
-        """Squares with noise, of the metrics that have them; last axis as that of sums."""
-        return self._with_noise(self.of_squares, true, add_noise)
-
-    def _with_noise(self, boxes: Boxes, true: IntArray, add_noise: NoiseSource) -> IntArray:
-        """The metrics of boxes, in their order."""
+        Args:
+            boxes: `of_sums` or `of_squares`; the result has their metrics, in order.
+            true: Of every metric, without noise.
+            add_noise: Where noise comes from.
+        """
         noisy: dict[int, IntArray] = {}
         for box in boxes:
             drawn = add_noise(true[..., list(box.metrics)], box.scale(self.epsilon), box.widths)
             noisy |= zip(box.metrics, np.moveaxis(drawn, -1, 0), strict=True)
         return np.stack([noisy[metric] for metric in sorted(noisy)], axis=-1)
 
+    def variance(self, space: CategorySpace, metric: int) -> float:
+        """The variance of the noise on sums, in the unit of the metric."""
+        unit, place = float(space.metric_lattice().units[metric]), places_of(space)[metric]
+        return unit**2 * float(_variances(self.of_sums, self.epsilon)[place])
 
-class MetricScale(NamedTuple):
-    """What integers of a metric stand for, and how noisy they are.
+    def squares_variance(self, space: CategorySpace, metric: int) -> float:
+        """The variance of the noise on squares of distances from the middle; 0 without squares."""
+        found = _variances(self.of_squares, self.epsilon).get(places_of(space)[metric])
+        quarter = squares_unit(space.metric_lattice(), metric)
+        return 0.0 if found is None else quarter**2 * float(found)
 
-    Attributes:
-        unit: The unit of sums.
-        variance: The variance of the noise on sums, in the unit of the metric.
-        quarter: The unit of squares of distances from the middle.
-        squares_variance: The variance of their noise; None where none are published.
-    """
 
-    unit: float
-    variance: float
-    quarter: float
-    squares_variance: float | None
-
-    @classmethod
-    def of(cls, space: CategorySpace, noise: SumNoise, metric: int) -> MetricScale:
-        """The scale of one metric."""
-        lattice, place = space.metric_lattice(), places_of(space)[metric]
-        unit = float(lattice.units[metric])
-        quarter = unit**2 / 4 * 4.0 ** lattice.shifts[metric]
-        squares = _variances(noise.of_squares, noise.epsilon).get(place)
-        return cls(
-            unit=unit,
-            variance=unit**2 * float(_variances(noise.of_sums, noise.epsilon)[place]),
-            quarter=quarter,
-            squares_variance=None if squares is None else quarter**2 * float(squares),
-        )
-
-    def reading(
-        self,
-        *,
-        by: tuple[str, ...] | None,
-        weights: IntArray,
-        sums: IntArray,
-        squares: IntArray | None,
-    ) -> SumReading:
-        """Noisy integers of the metric as estimators read them; arguments as in `SumReading`."""
-        return SumReading(
-            by=by,
-            weights=weights,
-            value=np.asarray(self.unit * sums, dtype=np.float64),
-            variance=self.variance,
-            squares=None if squares is None else np.asarray(self.quarter * squares, np.float64),
-            squares_variance=self.squares_variance or 0.0,
-        )
+def squares_unit(lattice: MetricLattice, metric: int) -> float:
+    """What integers of squares of distances from the middle are multiples of."""
+    return float(lattice.units[metric]) ** 2 / 4 * 4.0 ** lattice.shifts[metric]
 
 
 def places_of(space: CategorySpace) -> range:

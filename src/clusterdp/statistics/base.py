@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-# Exact sums and their noise must stay below this.
-LARGEST_INTEGER = 2**62
 # A term that adds less than this share to a square is rounding.
 _NEGLIGIBLE = 1e-9
 
@@ -105,53 +103,42 @@ class SumReading(NamedTuple):
     squares_constant: float = 0.0
 
 
-class SquareTerms(NamedTuple):
+def square_terms(
+    values: FloatArray, metrics: FloatArray, squared: Sequence[bool]
+) -> tuple[float, FloatArray] | None:
     """The squared distance of a function from its middle, by what is published of metrics.
 
     It is a constant, a weighted sum of metrics and one of their squared distances. So it is of one
     metric; and of R·y − r·R, R being 0 or 1, as R² is R.
 
-    Attributes:
-        constant: The constant.
-        metrics: The weights of metrics; axes `[metric]`.
-        squares: The weights of squared distances; axes the same.
+    Args:
+        values: The function; axes `[category]`.
+        metrics: The metrics; axes `[metric, category]`.
+        squared: For each metric whether its squares are published.
+
+    Returns:
+        The constant, and the weights of metrics, then of squared distances, axes `[2 * metric]`;
+        None if it is no such sum.
     """
-
-    constant: float
-    metrics: FloatArray
-    squares: FloatArray
-
-    @classmethod
-    def of(
-        cls, values: FloatArray, metrics: FloatArray, squared: Sequence[bool]
-    ) -> SquareTerms | None:
-        """The terms of a function; None if it has none.
-
-        Args:
-            values: The function; axes `[category]`.
-            metrics: The metrics; axes `[metric, category]`.
-            squared: For each metric whether its squares are published.
-        """
-        distances = (np.stack([*metrics, values]) - _middles([*metrics, values])) ** 2
-        terms = [np.ones(len(values)), *metrics, *distances[:-1][list(squared)]]
-        scales = np.array([np.abs(one).max() or 1.0 for one in terms])
-        weights, *_ = np.linalg.lstsq(np.stack(terms, axis=1) / scales, distances[-1], rcond=None)
-        largest = _NEGLIGIBLE * distances[-1].max()
-        weights = np.where(np.abs(weights) > largest, weights, 0.0) / scales
-        if np.abs(weights @ np.stack(terms) - distances[-1]).max() > largest * len(terms):
-            return None
-        squares = np.zeros(len(metrics))
-        squares[list(squared)] = weights[1 + len(metrics) :]
-        return cls(float(weights[0]), weights[1 : 1 + len(metrics)], squares)
-
-
-def _middles(rows: list[FloatArray]) -> FloatArray:
-    """The middle of each row's values; axes `[row, 1]`."""
-    return np.array([[(one.min() + one.max()) / 2] for one in rows])
+    rows = np.vstack([metrics, values])
+    middles = (rows.min(axis=1, keepdims=True) + rows.max(axis=1, keepdims=True)) / 2
+    distances = (rows - middles) ** 2
+    terms = [np.ones(len(values)), *metrics, *distances[:-1][list(squared)]]
+    scales = np.array([np.abs(one).max() or 1.0 for one in terms])
+    weights, *_ = np.linalg.lstsq(np.stack(terms, axis=1) / scales, distances[-1], rcond=None)
+    largest = _NEGLIGIBLE * distances[-1].max()
+    weights = np.where(np.abs(weights) > largest, weights, 0.0) / scales
+    if np.abs(weights @ np.stack(terms) - distances[-1]).max() > largest * len(terms):
+        return None
+    squares = np.zeros(len(metrics))
+    squares[list(squared)] = weights[1 + len(metrics) :]
+    return float(weights[0]), np.concatenate([weights[1 : 1 + len(metrics)], squares])
 
 
 def combined(
-    readings: Sequence[SumReading], coefficients: FloatArray, squares: SquareTerms | None
+    readings: Sequence[SumReading],
+    coefficients: FloatArray,
+    squares: tuple[float, FloatArray] | None,
 ) -> SumReading:
     """A weighted sum of readings of all metrics, whose noise is uncorrelated.
 
@@ -161,7 +148,8 @@ def combined(
     Args:
         readings: Of every metric.
         coefficients: The weights; axes `[metric]`.
-        squares: How squares of the sum follow from what is published; None if they do not.
+        squares: How squares of the sum follow from what is published, see `square_terms`; None if
+            they do not.
     """
     value, variance = _added(coefficients, [(one.value, one.variance) for one in readings])
     found = readings[0]._replace(value=value, variance=variance, squares=None)
@@ -169,9 +157,10 @@ def combined(
         return found
     parts: list[tuple[FloatArray | None, float]] = [(one.value, one.variance) for one in readings]
     parts += [(one.squares, one.squares_variance) for one in readings]
-    total, noise = _added(np.concatenate([squares.metrics, squares.squares]), parts)
+    constant, weights = squares
+    total, noise = _added(weights, parts)
     total = np.broadcast_to(total, value.shape)  # there may be a constant alone
-    return found._replace(squares=total, squares_variance=noise, squares_constant=squares.constant)
+    return found._replace(squares=total, squares_variance=noise, squares_constant=constant)
 
 
 def _added(

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import numpy as np
 
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.outcomes.finite import LARGEST_VALUE
+from clusterdp.outcomes.space import LARGEST_INTEGER
 from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon, noise_scale_for
-from clusterdp.statistics.base import (
-    LARGEST_INTEGER,
-    ClusterContrasts,
-    DrawnStatistic,
-    NoisyStatistic,
-)
+from clusterdp.statistics.base import ClusterContrasts, DrawnStatistic, NoisyStatistic
 from clusterdp.statistics.noise import noise_variance
 
 if TYPE_CHECKING:
@@ -74,11 +70,11 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
         contrasts = np.empty((*sums.shape[:-2], len(layout.clusters), len(layout.treatments)))
         for cluster, noises in enumerate(self._noises(layout, space)):
             sizes, of_cluster = layout.sizes[cluster], sums[..., cluster, :]
-            for place, (arm, noise) in enumerate(zip(layout.treatments, noises, strict=True)):
+            for place, (step, scale) in enumerate(noises):
+                arm = layout.treatments[place]
                 above = sizes[layout.control] * of_cluster[..., arm]
                 below = sizes[arm] * of_cluster[..., layout.control]
-                noisy = add_noise(above - below, noise.scale)
-                contrasts[..., cluster, place] = noise.step * noisy
+                contrasts[..., cluster, place] = step * add_noise(above - below, scale)
         return self.restore({_COLUMN: contrasts}, layout, space)
 
     def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnContrasts:
@@ -113,33 +109,27 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
         In continuous noise it would be 2(Δ_c/ε)², Δ_c = (y_max − y_min)/min(n₀, n_a); the discrete
         noise that is drawn has a slightly smaller variance. T treatments share ε.
         """
-        noises = self._noises(layout, space)
-        return np.array([[noise.variance for noise in of_cluster] for of_cluster in noises])
+        return np.array(
+            [
+                [step**2 * noise_variance(scale) for step, scale in of_cluster]
+                for of_cluster in self._noises(layout, space)
+            ]
+        )
 
-    def _noises(self, layout: Layout, space: CategorySpace) -> list[list[ContrastNoise]]:
-        """The noise on each contrast, by cluster and treatment."""
+    def _noises(self, layout: Layout, space: CategorySpace) -> list[list[tuple[float, float]]]:
+        """Step and scale of the noise on each contrast, by cluster and treatment."""
         return [
             [contrast_noise(layout, space, self.epsilon, cluster, arm) for arm in layout.treatments]
             for cluster in range(len(layout.clusters))
         ]
 
 
-class ContrastNoise(NamedTuple):
-    """How one contrast is noised: as `step` times an integer with noise of scale `scale`."""
-
-    step: float
-    scale: float
-
-    @property
-    def variance(self) -> float:
-        """The variance of the noise on the contrast."""
-        return self.step**2 * noise_variance(self.scale)
-
-
 def contrast_noise(
     layout: Layout, space: CategorySpace, epsilon: float, cluster: int, arm: int
-) -> ContrastNoise:
-    """The noise on a cluster's difference in means between an arm and control.
+) -> tuple[float, float]:
+    """How a cluster's difference in means between an arm and control is noised.
+
+    It is `step` times an integer with noise of scale `scale`.
 
     The difference is the exact fraction (n₀S₁ − n₁S₀)·unit / (n₀n₁) of an integer. Replacing an
     outcome of arm a moves the integer by at most n₀ times the span, one of control by n_a times
@@ -158,7 +148,7 @@ def contrast_noise(
             "cells and outcome values are too large for exact 64-bit contrasts; "
             "declare outcomes in a coarser unit"
         )
-    return ContrastNoise(step=float(unit / (n_control * n_arm)), scale=scale)
+    return float(unit / (n_control * n_arm)), scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,14 +17,14 @@ import numpy as np
 from clusterdp.cells.layout import LARGEST_WEIGHT, stratified_weights
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon
-from clusterdp.statistics._sum_noise import MetricScale, SumNoise, check_fits, sum_noise
+from clusterdp.statistics._sum_noise import SumNoise, check_fits, squares_unit, sum_noise
 from clusterdp.statistics.base import (
     DrawnStatistic,
     MetricSums,
     NoisyStatistic,
-    SquareTerms,
     SumReading,
     combined,
+    square_terms,
 )
 
 if TYPE_CHECKING:
@@ -76,9 +76,17 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         """The noise at which all sums and squares together cost ε."""
         return sum_noise(space, self.epsilon, self.largest_weight)
 
-    def scale(self, space: CategorySpace, metric: int) -> MetricScale:
-        """What integers of a metric stand for, and how noisy they are."""
-        return MetricScale.of(space, self.noise(space), metric)
+    def variance(self, space: CategorySpace, metric: int) -> float:
+        """The noise variance of sums of a metric."""
+        return self.noise(space).variance(space, metric)
+
+    def weights(self, layout: Layout) -> IntArray:
+        """What a unit of each cell counts; axes `[cluster, arm]`."""
+        return np.ones_like(layout.sizes)
+
+    def shape(self, layout: Layout) -> tuple[int, ...]:
+        """The axes of sums, but for the metric."""
+        return layout.sizes.shape
 
     def facts(self, space: CategorySpace) -> dict[str, list[float | None]]:
         """The unit of each metric's sums, and the law of their noise in it."""
@@ -118,9 +126,12 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         )
         squared = [one.metric_lattice().squared for one in spaces]
         ends = np.cumsum([len(one) for one in squared])[:-1]
-        drawn = [{_SUMS: one} for one in np.split(noise.with_sums(true.sums, add_noise), ends, -1)]
+        drawn = [
+            {_SUMS: one}
+            for one in np.split(noise.add(noise.of_sums, true.sums, add_noise), ends, -1)
+        ]
         if noise.of_squares:
-            noisy = noise.with_squares(true.squares, add_noise)
+            noisy = noise.add(noise.of_squares, true.squares, add_noise)
             squares = np.split(noisy, np.cumsum([sum(one) for one in squared])[:-1], -1)
             for arrays, one in zip(drawn, squares, strict=True):
                 arrays.update({_SQUARES: one} if one.shape[-1] else {})
@@ -138,17 +149,20 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
 
     def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnMetricSums:
         """Noisy sums from the arrays that `DrawnMetricSums.arrays` gave."""
-        raise NotImplementedError
+        sums, squares = arrays[_SUMS], arrays.get(_SQUARES)
+        return DrawnMetricSums(
+            statistic=self, sums=sums, squares=squares, layout=layout, space=space
+        )
 
-    def read_columns(
-        self, table: pl.DataFrame, space: CategorySpace, shape: tuple[int, ...]
-    ) -> dict[str, IntArray]:
-        """Noisy sums from the columns of a published table; axes `[*shape, metric]`.
+    def read(self, table: pl.DataFrame, layout: Layout, space: CategorySpace) -> DrawnMetricSums:
+        """Noisy sums from a published table, whose rows are in the order of the axes.
 
         Raises:
-            FormatError: If sums are not what they are in units.
+            FormatError: If there is not one row for each, or sums are not what they are in units.
         """
-        lengths = self.lengths(space)
+        shape, lengths = self.shape(layout), self.lengths(space)
+        if len(table) != math.prod(shape):
+            raise FormatError("the totals are not one for every group, fold and arm")
         read = {
             name: table[name].list.to_array(lengths[name]).to_numpy().reshape(*shape, lengths[name])
             for name in self.column_types(space)
@@ -156,7 +170,7 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         published, sums = read.pop(_SUMS), read.pop(_INTEGERS)
         if not np.array_equal(published, in_metric(sums, space)):
             raise FormatError(f"{_SUMS!r} does not follow from {_INTEGERS!r}")
-        return {_SUMS: sums, **read}
+        return self.restore({_SUMS: sums, **read}, layout, space)
 
 
 def in_metric(sums: IntArray, space: CategorySpace) -> FloatArray:
@@ -170,22 +184,24 @@ class DrawnMetricSums(DrawnStatistic):
     """Noisy sums of metrics.
 
     Attributes:
-        sums: The sums; last axis `[metric]`.
+        statistic: How they were drawn.
+        sums: The sums; axes `[..., cluster, arm, metric]` of cells, `[..., group, fold, arm,
+            metric]` of totals.
         squares: Those of the metrics that have them, in their order; None if none has.
         layout: The cells they are of.
         space: The categories they add up.
     """
 
+    statistic: NoisyMetricSums
     sums: IntArray
     squares: IntArray | None
     layout: Layout
     space: CategorySpace
 
-    @staticmethod
-    def parts(arrays: Arrays, layout: Layout, space: CategorySpace) -> dict[str, Any]:
-        """The attributes, from the arrays that `arrays` gave."""
-        squares = arrays.get(_SQUARES)
-        return {"sums": arrays[_SUMS], "squares": squares, "layout": layout, "space": space}
+    @property
+    def level(self) -> tuple[str, ...] | None:
+        """The columns that its groups are of; None if it is of cells."""
+        return self.statistic.level
 
     def arrays(self) -> Arrays:
         """The noisy sums, and squares if there are any."""
@@ -209,16 +225,29 @@ class DrawnMetricSums(DrawnStatistic):
         if combination is None:
             return ()
         metrics, squared = self.space.metric_values(), self.space.metric_lattice().squared
-        squares = SquareTerms.of(values, metrics, squared)
+        squares = square_terms(values, metrics, squared)
         readings = [self.sum_readings(place)[0] for place in range(len(metrics))]
         return (combined(readings, combination, squares),)
 
-    def squares_of(self, metric: int) -> IntArray | None:
-        """The squares of one metric; None if they are not published."""
-        squared = self.space.metric_lattice().squared
-        if self.squares is None or not squared[metric]:
-            return None
-        return np.asarray(self.squares[..., sum(squared[:metric])])
+    def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
+        """The sums of a metric, with the weight that units of each cell have in them."""
+        lattice, noise = self.space.metric_lattice(), self.statistic.noise(self.space)
+        units = float(lattice.units[metric]), squares_unit(lattice, metric)
+        # Sums of cells are not split by fold.
+        axis: tuple[Any, ...] = (..., np.newaxis, slice(None)) if self.level is None else (...,)
+        squares = None
+        if self.squares is not None and lattice.squared[metric]:
+            integers = self.squares[..., sum(lattice.squared[:metric])]
+            squares = np.asarray(units[1] * integers[axis], dtype=np.float64)
+        reading = SumReading(
+            by=self.level,
+            weights=self.statistic.weights(self.layout),
+            value=np.asarray(units[0] * self.sums[..., metric][axis], dtype=np.float64),
+            variance=noise.variance(self.space, metric),
+            squares=squares,
+            squares_variance=noise.squares_variance(self.space, metric),
+        )
+        return (reading,)
 
 
 class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
@@ -239,36 +268,9 @@ class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
         """The sums of cells."""
         return MetricSums(totals.sums, totals.squares)
 
-    def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnSums:
-        """Noisy sums from the arrays that `DrawnSums.arrays` gave."""
-        return DrawnSums(statistic=self, **DrawnSums.parts(arrays, layout, space))
-
-    def read(self, table: pl.DataFrame, layout: Layout, space: CategorySpace) -> DrawnSums:
-        """Noisy sums from the published table of cells."""
-        return self.restore(self.read_columns(table, space, layout.sizes.shape), layout, space)
-
     def cell_sum_variance(self, space: CategorySpace, metric: int = 0) -> float:
         """The noise variance of cell sums."""
-        return self.scale(space, metric).variance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DrawnSums(DrawnMetricSums):
-    """Noisy sums of every cell; axes of sums `[..., cluster, arm, metric]`."""
-
-    statistic: NoisySums
-
-    def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
-        """The sums of every cell, each unit with weight one."""
-        squares = self.squares_of(metric)
-        return (
-            self.statistic.scale(self.space, metric).reading(
-                by=None,
-                weights=np.ones_like(self.layout.sizes),
-                sums=self.sums[..., np.newaxis, :, metric],
-                squares=None if squares is None else squares[..., np.newaxis, :],
-            ),
-        )
+        return self.variance(space, metric)
 
 
 _LEAST_NOISE, _MOST_NOISE = 4.0**-8, 4.0**12
@@ -326,6 +328,10 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
         """What a unit of each cell counts; axes `[cluster, arm]`."""
         return stratified_weights(layout, self.noise_in_rows)
 
+    def shape(self, layout: Layout) -> tuple[int, ...]:
+        """One sum for each group, fold and arm."""
+        return layout.n_groups(self.by), layout.folds, len(layout.arms)
+
     def parameters(self) -> dict[str, float]:
         """What they cost."""
         return {f"epsilon of {self.label}": self.epsilon}
@@ -347,43 +353,6 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
         cells = (totals.sums, totals.squares)
         return MetricSums(
             *((weights * part).sum(axis=-3)[..., np.newaxis, np.newaxis, :, :] for part in cells)
-        )
-
-    def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnTotals:
-        """Noisy totals from the arrays that `DrawnTotals.arrays` gave."""
-        return DrawnTotals(statistic=self, **DrawnTotals.parts(arrays, layout, space))
-
-    def read(self, table: pl.DataFrame, layout: Layout, space: CategorySpace) -> DrawnTotals:
-        """Noisy totals from their rows of the published table of groups.
-
-        There is one row for each group, fold and arm, in this order.
-        """
-        shape = (layout.n_groups(self.by), layout.folds, len(layout.arms))
-        if len(table) != math.prod(shape):
-            raise FormatError("the totals are not one for every group, fold and arm")
-        return self.restore(self.read_columns(table, space, shape), layout, space)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DrawnTotals(DrawnMetricSums):
-    """Noisy totals; axes of sums `[..., group, fold, arm, metric]`."""
-
-    statistic: NoisyTotals
-
-    @property
-    def level(self) -> tuple[str, ...]:
-        """The columns that its groups are of."""
-        return self.statistic.by
-
-    def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
-        """The totals, with the weight that units of each cell have in them."""
-        return (
-            self.statistic.scale(self.space, metric).reading(
-                by=self.statistic.by,
-                weights=self.statistic.weights(self.layout),
-                sums=self.sums[..., metric],
-                squares=self.squares_of(metric),
-            ),
         )
 
 
