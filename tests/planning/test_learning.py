@@ -14,7 +14,7 @@ from clusterdp.planning.advice import scope_of_counts, share_of_counts
 from clusterdp.planning.compare import compare, mechanism_options
 from clusterdp.planning.expected import Scenario
 from clusterdp.planning.prediction import predict
-from clusterdp.precision.unit_noise import unit_noise
+from clusterdp.precision.row_noise import unit_noise
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.studies import formulas as theory

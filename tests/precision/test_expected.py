@@ -11,7 +11,8 @@ import clusterdp as cdp
 from assertions import assert_variance
 from clusterdp.cells.layout import Breakdown
 from clusterdp.mechanisms.draw import release_cells
-from clusterdp.precision.prediction import channel_unit_noise, expected_precision, public_unit_noise
+from clusterdp.precision.prediction import expected_precision
+from clusterdp.precision.row_noise import channel_unit_noise, public_unit_noise
 from clusterdp.precision.visible import sight_rows, sights
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
@@ -54,7 +55,7 @@ def test_calibrated_to_totals_and_cells_it_comes_true(rng: np.random.Generator) 
         published = np.concatenate([cells.value[..., 0, arm], totals.value[..., 0, :, arm]], axis=1)
         effect += sign * (rows[..., arm] @ target - (rows[..., arm] @ sums - published) @ factors)
     exact = counts / LAYOUT.sizes[..., np.newaxis]
-    noise_of_units = channel_unit_noise(channel, LAYOUT, SPACE, exact)
+    noise_of_units = channel_unit_noise(channel, LAYOUT, exact)
     (expected,) = expected_precision(mechanism, LAYOUT, SPACE, exact, noise_of_units)
     assert_variance(effect, expected.overall.privacy_std_error**2, relative_error=0.03)
     # Without totals the same release is less precise, which the assertion must notice.

@@ -224,6 +224,24 @@ class Layout:
             assigned=assigned,
         )
 
+    @property
+    def cluster_shares(self) -> FloatArray:
+        """n_c/n, the share of units that each cluster has; axes `[cluster, 1]`."""
+        return np.asarray(self.sizes.sum(axis=1, keepdims=True) / self.n_units)
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """What a unit's variance counts for in an arm's mean: (n_c/n)²/n_ac; `[cluster, arm]`."""
+        return np.asarray(self.cluster_shares**2 / self.sizes)
+
+    def arm_averages(self, per_cell: FloatArray) -> FloatArray:
+        """Variances of units, averaged over clusters as they count in the mean of an arm.
+
+        Axes `[..., cluster, arm]` in, `[..., arm]` out.
+        """
+        weights = self.mean_weights
+        return np.asarray((weights * per_cell).sum(axis=-2) / weights.sum(axis=0))
+
     def against_control(self, variances: FloatArray) -> FloatArray:
         """Variances of differences against control, from those of arms; axes `[..., treatment]`."""
         return np.asarray(variances[..., list(self.treatments)] + variances[..., [self.control]])

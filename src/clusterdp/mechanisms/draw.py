@@ -283,22 +283,13 @@ def look_notes(
 _REVEALING_EPSILON = 3.0
 
 
-class Guesses(NamedTuple):
-    """How often the best guess of a person's outcome is right.
-
-    Attributes:
-        from_row: For whoever sees the person's row: Σ_s max_y p(y)P(s|y).
-        without: For whoever knows the distribution of outcomes alone: max_y p(y).
-    """
-
-    from_row: float
-    without: float
-
-
 def best_guesses(
     mechanism: Mechanism, space: CategorySpace, channel: Channel | None = None
-) -> Guesses:
-    """What a row is worth to whoever guesses, if outcomes are distributed like the public prior.
+) -> tuple[float, float]:
+    """How often the best guess of a person's outcome is right, if outcomes are as the public prior.
+
+    The first is for a reader of the person's row, Σ_s max_y p(y)P(s|y); the second for one who
+    knows the distribution of outcomes alone, max_y p(y).
 
     Args:
         mechanism: What is published.
@@ -312,9 +303,7 @@ def best_guesses(
     if channel is None or not mechanism.designs_rows:
         channel = rows.public_channel(space)
     reached = channel.transition() * prior  # [channel, released, true]
-    return Guesses(
-        from_row=float(reached.max(axis=-1).sum(axis=-1).max()), without=float(prior.max())
-    )
+    return float(reached.max(axis=-1).sum(axis=-1).max()), float(prior.max())
 
 
 def disclosure_notes(
@@ -323,15 +312,14 @@ def disclosure_notes(
     """Notes about rows that reveal much; none for small ε, or without rows."""
     if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _REVEALING_EPSILON:
         return ()
-    guesses = best_guesses(mechanism, space, channel)
-    uniform = guesses.without <= 1 / space.n_categories
+    from_row, without = best_guesses(mechanism, space, channel)
+    uniform = without <= 1 / space.n_categories
     shown = "declared" if mechanism.look is None else "the look shows"
     believed = "equally likely" if uniform else f"as likely as {shown}"
     return (
         (
             f"rows reveal much about outcomes: if these are {believed}, the best guess from a "
-            f"person's row is right for {percent_rounded_up(guesses.from_row)} of people, and "
-            f"without "
-            f"the row for {guesses.without:.0%}"
+            f"person's row is right for {percent_rounded_up(from_row)} of people, and "
+            f"without the row for {without:.0%}"
         ),
     )

@@ -33,9 +33,9 @@ from clusterdp.precision.prediction import (
     between_variances,
     group_degrees,
     sampling_variances,
-    spread_over_asked,
     unit_spread,
 )
+from clusterdp.precision.row_noise import spread_over_asked
 from clusterdp.statistics._sum_noise import sum_variances
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums, NoisyTotals, noise_in_rows

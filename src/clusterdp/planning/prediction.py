@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.outcomes.chosen_grids import QUICK_CATEGORIES
 from clusterdp.planning.expected import cell_reference
-from clusterdp.precision.prediction import expected_precision, mean_weights
-from clusterdp.precision.unit_noise import cell_weights, unit_noise
+from clusterdp.precision.prediction import expected_precision
+from clusterdp.precision.row_noise import unit_noise
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def asked_noise(mechanism: Mechanism, scenario: Scenario) -> FloatArray:
     made = without_sums(mechanism, space)
     n_draws = size.n_draws if made.statistics else 1
     draws = [unit_noise(counts, sample, space, made, rng) for _ in range(n_draws)]
-    weights = mean_weights(sample)
-    return np.asarray((np.mean(draws, axis=0) * weights).sum(axis=1) / weights.sum(axis=0))
+    return sample.arm_averages(np.mean(draws, axis=0))
 
 
 def without_sums(mechanism: Mechanism, space: CategorySpace) -> Mechanism:
@@ -225,7 +224,7 @@ class RowNoise:
         """The logarithm of the ratio where a channel is designed; axes `[metric]`."""
         if power not in self._known:
             epsilon = math.exp(power * self._step)
-            weights = cell_weights(self._layout)
+            weights = self._layout.mean_weights
             noise = (self._unit_noise(epsilon) * weights).sum(axis=(1, 2)) / weights.sum()
             self._known[power] = np.log(noise / warner(epsilon))
         return self._known[power]

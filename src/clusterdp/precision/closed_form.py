@@ -85,155 +85,96 @@ def calibrated_variances(
         unit_noise: v, the noise of a unit's row; axes `[...]`.
         assumed: v̄, what b is computed with; axes `[...]`.
     """
-    ratio = noise.cells / np.asarray(assumed)[..., np.newaxis]
-    kappa = cells.sizes / (cells.sizes + ratio)
-    products = np.stack([cells.weights**2, cells.weights * cells.targets, cells.targets**2], axis=1)
-    products = products * (cells.copies * cells.sizes)[:, np.newaxis]
-    plain, first, second = products.sum(axis=0), kappa @ products, kappa**2 @ products
-    system = _System.of(cells, noise, np.asarray(assumed), plain, first)
+    system = _System(cells, noise, np.asarray(assumed))
+    by_unit, by_assumed = (np.asarray(one)[..., np.newaxis] for one in (unit_noise, assumed))
     found = []
     for place in (None, *range(len(cells.shares))):
-        solved = system.solve(place)
-        residual, charged = _parts(solved, plain, first, second)
-        by_unit, by_assumed = (np.asarray(one)[..., np.newaxis] for one in (unit_noise, assumed))
+        residual, charged = system.solve(place)
         found.append(by_unit * residual + by_assumed * charged)
     return np.concatenate(found, axis=-1)
 
 
-class _Solved(NamedTuple):
-    """β of some targets, as far as the variance depends on it; axes `[..., target]`.
-
-    Attributes:
-        spread: E h², where the weights of units are s·h and E h = 1.
-        met: E[h·z]'β, with z the sums that a unit is in.
-        mean: μ'β.
-        square: E (z'β)².
-        charged: b'Wb of totals and groups, over v̄.
-    """
-
-    spread: FloatArray
-    met: FloatArray
-    mean: FloatArray
-    square: FloatArray
-    charged: FloatArray
-
-
-def _parts(
-    solved: _Solved, plain: FloatArray, first: FloatArray, second: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Σ (s − Xb)², and b'Wb over v̄; axes `[..., target]`.
-
-    Args:
-        solved: β.
-        plain: Σ n(x², xs, s²) over the cells.
-        first: The same times κ.
-        second: The same times κ².
-    """
-
-    def by_cells(sums: FloatArray) -> FloatArray:
-        """Σ n(s − x·μ'β)², with these sums."""
-        both, cross, squares = (sums[..., index, np.newaxis] for index in range(3))
-        return np.asarray(squares - 2 * cross * solved.mean + both * solved.mean**2)
-
-    by_rows = plain[2] * solved.spread - 2 * plain[1] * solved.met + plain[0] * solved.square
-    residual = by_rows - by_cells(2 * first - second)
-    # κ²w = v̄·n·κ(1 − κ), which is zero where the sums of cells are not published.
-    return residual, by_cells(first - second) + solved.charged
-
-
-class _System(NamedTuple):
+class _System:
     """Kβ = r by the diagonal Δ and the small matrix Q; see the module.
 
     Attributes:
+        plain: Σ n(x², xs, s²) over the cells.
+        first: The same times κ; axes `[..., 3]`.
+        second: The same times κ²; axes `[..., 3]`.
         shares: f, by breakdown; axes `[group]`.
         inverses: 1/Δ of groups, by breakdown; axes `[..., group]`.
         inner: U'Δ⁻¹U, which is diagonal; axes `[..., 1 + breakdown]`.
         cubes: Σ f³/Δ², the same with f³/Δ² in place of f²/Δ, and 0 for the total.
-        small: Q(I + U'Δ⁻¹U·Q)⁻¹; axes `[..., 1 + breakdown, 1 + breakdown]`.
         overlap: How columns of U overlap: everywhere but for two groups of one breakdown.
-        right: r is this times μ for everyone's mean; axes `[...]`.
-        weight: Σ n·x².
-        cross: Σ n·x·s.
+        small: Q(I + U'Δ⁻¹U·Q)⁻¹; axes `[..., 1 + breakdown, 1 + breakdown]`.
     """
 
-    shares: tuple[FloatArray, ...]
-    inverses: list[FloatArray]
-    inner: FloatArray
-    cubes: FloatArray
-    small: FloatArray
-    overlap: FloatArray
-    right: FloatArray
-    weight: float
-    cross: float
-
-    @classmethod
-    def of(
-        cls,
-        cells: ArmLayout,
-        noise: LevelNoise,
-        assumed: FloatArray,
-        plain: FloatArray,
-        first: FloatArray,
-    ) -> _System:
-        """The system of an arm; arguments as in `_parts`."""
+    def __init__(self, cells: ArmLayout, noise: LevelNoise, assumed: FloatArray) -> None:
+        kappa = cells.sizes / (cells.sizes + noise.cells / assumed[..., np.newaxis])
+        weights, targets = cells.weights, cells.targets
+        products = np.stack([weights**2, weights * targets, targets**2], axis=1)
+        products = products * (cells.copies * cells.sizes)[:, np.newaxis]
+        self.plain, self.first = products.sum(axis=0), kappa @ products
+        self.second, self.shares = kappa**2 @ products, cells.shares
         each = cells.folds / assumed
-        inverses = [
-            1 / (plain[0] * shares + (each * noise.breakdowns[..., place])[..., np.newaxis])
+        self.inverses = [
+            1 / (self.plain[0] * shares + (each * noise.breakdowns[..., place])[..., np.newaxis])
             for place, shares in enumerate(cells.shares)
         ]
-        pairs = list(zip(inverses, cells.shares, strict=True))
+        pairs = list(zip(self.inverses, cells.shares, strict=True))
         total = 1 / (each * noise.totals)
         inner = [total, *((one * share**2).sum(axis=-1) for one, share in pairs)]
         cubes = [0 * total, *((one**2 * share**3).sum(axis=-1) for one, share in pairs)]
+        self.inner, self.cubes = np.stack(inner, axis=-1), np.stack(cubes, axis=-1)
         n_columns = len(inner)
-        overlap = np.ones((n_columns, n_columns))
-        overlap[range(1, n_columns), range(1, n_columns)] = 0.0
-        small = plain[0] * overlap - first[..., 0, np.newaxis, np.newaxis]
-        diagonal = np.stack(inner, axis=-1)
-        return cls(
-            shares=cells.shares,
-            inverses=inverses,
-            inner=diagonal,
-            cubes=np.stack(cubes, axis=-1),
-            small=small @ np.linalg.inv(np.eye(n_columns) + diagonal[..., np.newaxis] * small),
-            overlap=overlap,
-            right=plain[1] - first[..., 1],
-            weight=float(plain[0]),
-            cross=float(plain[1]),
-        )
+        self.overlap = np.ones((n_columns, n_columns))
+        self.overlap[range(1, n_columns), range(1, n_columns)] = 0.0
+        small = self.plain[0] * self.overlap - self.first[..., 0, np.newaxis, np.newaxis]
+        self.small = small @ np.linalg.inv(np.eye(n_columns) + self.inner[..., np.newaxis] * small)
 
-    def solve(self, place: int | None) -> _Solved:
-        """β for everyone's mean, or for the mean of each group of a breakdown.
+    def solve(self, place: int | None) -> tuple[FloatArray, FloatArray]:
+        """Σ (s − Xb)², and b'Wb over v̄, for everyone's mean or that of each group of a breakdown.
 
-        β is c·f/Δ with a number c for each column of U, plus `own` for the group itself.
+        β is c·f/Δ with a number c for each column of U, plus `own` for the group itself. The
+        weights of units are s·h with E h = 1, and z are the sums that a unit is in. Axes
+        `[..., target]`.
         """
+        weight, cross = float(self.plain[0]), float(self.plain[1])
         column = 0 if place is None else place + 1
         share = np.ones(1) if place is None else self.shares[place]
         inverse = np.zeros(1) if place is None else self.inverses[place]
-        own = self.cross * inverse
-        less = np.eye(len(self.overlap))[column] * (0.0 if place is None else self.cross)
-        right = self.right[..., np.newaxis, np.newaxis] - less  # r over f, but for the group itself
+        own = cross * inverse
+        less = np.eye(len(self.overlap))[column] * (0.0 if place is None else cross)
+        # r over f, but for the group itself.
+        right = (self.plain[1] - self.first[..., 1])[..., np.newaxis, np.newaxis] - less
         inner = self.inner[..., np.newaxis, :]
         at_group = np.eye(len(self.overlap))[column] * (share * own)[..., np.newaxis]
         factors = right - (right * inner + at_group) @ np.swapaxes(self.small, -1, -2)
         shared = factors * inner + at_group  # U'β
-        mean, factor = shared.sum(axis=-1), factors[..., column]
+        mean, factor = shared.sum(axis=-1), factors[..., column]  # μ'β, c
         squares = (factors**2 * self.cubes[..., np.newaxis, :]).sum(axis=-1)
         squares = squares + share * own * (2 * factor * share * inverse + own)
-        met = mean
+        met = mean  # E[h·z]'β
         if place is not None:
             met = mean + factor * share * inverse + own - shared[..., column]
         with np.errstate(divide="ignore"):
-            spread = np.broadcast_to(1 / share, mean.shape)
-        return _Solved(
-            spread=spread,
-            met=met,
-            mean=mean,
-            square=squares + ((shared @ self.overlap) * shared).sum(axis=-1),
-            charged=(factors**2 * inner).sum(axis=-1)
-            + own * (2 * factor * share + self.cross)
-            - self.weight * squares,
+            spread = np.broadcast_to(1 / share, mean.shape)  # E h²
+        square = squares + ((shared @ self.overlap) * shared).sum(axis=-1)  # E (z'β)²
+        charged = (
+            (factors**2 * inner).sum(axis=-1)
+            + own * (2 * factor * share + cross)
+            - weight * squares
         )
+        by_rows = self.plain[2] * spread - 2 * self.plain[1] * met + self.plain[0] * square
+        residual = by_rows - _by_cells(2 * self.first - self.second, mean)
+        # κ²w = v̄·n·κ(1 − κ), which is zero where the sums of cells are not published.
+        return residual, _by_cells(self.first - self.second, mean) + charged
+
+
+def _by_cells(sums: FloatArray, mean: FloatArray) -> FloatArray:
+    """Σ n(s − x·μ'β)², from some sums of n(x², xs, s²); axes `[..., target]`."""
+    both, cross, squares = (sums[..., index, np.newaxis] for index in range(3))
+    return np.asarray(squares - 2 * cross * mean + both * mean**2)
 
 
 # Stands for a variance of zero, so that its inverse exists.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from clusterdp.precision.closed_form import (
     calibrated_variances,
     level_noises,
 )
+from clusterdp.precision.row_noise import public_unit_noise, spread_over_asked
 from clusterdp.statistics.contrasts import NoisyContrasts
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels import Channel
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.precision.closed_form import ArmLayout
@@ -120,7 +120,6 @@ def _detectable(degrees: float) -> float:
     return float(stdtrit(degrees, _TESTED) + stdtrit(degrees, _POWER))
 
 
-Noise = TypeVar("Noise", float, "FloatArray")
 # Of more clusters than this, some stand for all where each takes long; it changes the third digit.
 _CLUSTERS = 400
 _TINY = 1e-100
@@ -139,14 +138,18 @@ class Precision:
         by_rows: What privacy adds for everyone by rows alone, axes `[treatment]`; None if no rows
             are published.
         largest_effect: The largest effect that is possible: the range of the metric.
-        design: What groups that were assigned as a whole do to it; None if units were.
+        between: The part of sampling that is between groups which were assigned as a whole; axes
+            `[treatment]`.
+        degrees: Degrees of freedom that such groups leave, with noise of privacy on what each adds,
+            and without; axes `[treatment]` each. None if units were assigned.
     """
 
     sampling: FloatArray
     privacy: FloatArray
     by_rows: FloatArray | None
     largest_effect: float = math.inf
-    design: GroupDesign | None = None
+    between: FloatArray | float = 0.0
+    degrees: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def overall(self) -> Prediction:
@@ -165,12 +168,11 @@ class Precision:
         if self.by_rows is None:
             return None
         privacy = self.privacy[0] + (1 / share - 1) * self.by_rows
-        between = 0.0 if self.design is None else self.design.between
-        return self._prediction((self.sampling[0] - between) / share + between, privacy)
+        sampling = (self.sampling[0] - self.between) / share + self.between
+        return self._prediction(sampling, privacy)
 
     def _prediction(self, sampling: FloatArray, privacy: FloatArray) -> Prediction:
-        degrees = None if self.design is None else (self.design.degrees, self.design.without)
-        return Prediction.of(sampling, privacy, self.largest_effect, degrees)
+        return Prediction.of(sampling, privacy, self.largest_effect, self.degrees)
 
 
 def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is thought of it
@@ -279,24 +281,19 @@ def _by_rows(  # noqa: PLR0913, PLR0917 - what is measured, of whom, and what is
     assumed = np.asarray(spread_over_asked(measured.assumed, spread, share))
     arms = zip(cells, measured.levels, noise, strict=True)
     privacy = np.stack([calibrated_variances(*arm, assumed) for arm in arms], axis=-1)
-    by_rows = noise * [arm.by_rows for arm in cells]
+    by_rows, degrees = noise * [arm.by_rows for arm in cells], None
+    sampling = sampling_variances(layout, probs, values)
+    if layout.assigned is not None:
+        each = ((privacy, by_rows), (np.zeros_like(privacy), np.zeros_like(by_rows)))
+        with_privacy, without = (group_degrees(layout, sampling[0], *one) for one in each)
+        degrees = with_privacy, without
     return Precision(
-        sampling=layout.against_control(sampling_variances(layout, probs, values)),
+        sampling=layout.against_control(sampling),
         privacy=layout.against_control(privacy),
         by_rows=layout.against_control(by_rows),
-        design=GroupDesign.of(layout, probs, values, privacy, by_rows),
+        between=layout.against_control(between_variances(layout, probs, values)),
+        degrees=degrees,
     )
-
-
-def spread_over_asked(noise: Noise, spread: FloatArray | float, share: float) -> Noise:
-    """v/π + (1/π − 1)σ²: the noise variance of a unit if a share π of units is asked.
-
-    Args:
-        noise: v, that of the row of a unit that is asked.
-        spread: σ², the variance of what is asked.
-        share: π.
-    """
-    return noise / share + (1 / share - 1) * spread  # type: ignore[return-value]  # of one shape
 
 
 def unit_spread(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatArray:
@@ -309,8 +306,7 @@ def unit_spread(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatA
     """
     means = (probs @ values)[..., np.newaxis]
     spread = (probs * (values - means) ** 2).sum(axis=-1)
-    weights = mean_weights(layout)
-    return np.asarray((weights * spread).sum(axis=0) / weights.sum(axis=0))
+    return layout.arm_averages(spread)
 
 
 def sampling_variances(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatArray:
@@ -321,7 +317,7 @@ def sampling_variances(layout: Layout, probs: FloatArray, values: FloatArray) ->
         probs: The distributions of outcomes; axes `[cluster or 1, arm or 1, category]`.
         values: Of the categories.
     """
-    everyone = mean_weights(layout).sum(axis=0) * unit_spread(layout, probs, values)
+    everyone = layout.mean_weights.sum(axis=0) * unit_spread(layout, probs, values)
     between = between_variances(layout, probs, values)
     if layout.assigned is not None:
         everyone = (1 - layout.assigned.correlation) * everyone
@@ -340,47 +336,6 @@ def between_variances(layout: Layout, probs: FloatArray, values: FloatArray) -> 
     if assigned is None:
         return np.zeros_like(of_units)
     return np.asarray(assigned.correlation * of_units * assigned.concentrations)
-
-
-class GroupDesign(NamedTuple):
-    """What groups that were assigned as a whole do to what can be expected; axes `[treatment]`.
-
-    Attributes:
-        between: The part of variances of sampling that is between groups.
-        degrees: Degrees of freedom that groups leave, with noise of privacy on what each adds.
-        without: The same without privacy.
-    """
-
-    between: FloatArray
-    degrees: FloatArray
-    without: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        layout: Layout,
-        probs: FloatArray,
-        values: FloatArray,
-        privacy: FloatArray,
-        by_rows: FloatArray,
-    ) -> GroupDesign | None:
-        """The design of a layout; None if units were assigned.
-
-        Args:
-            layout: What is public.
-            probs: What outcomes are thought to be like.
-            values: Of a metric.
-            privacy: Variances of privacy of means; axes `[target, arm]`.
-            by_rows: Those of everyone's means by rows alone; axes `[arm]`.
-        """
-        if layout.assigned is None:
-            return None
-        sampling = sampling_variances(layout, probs, values)[0]
-        return cls(
-            layout.against_control(between_variances(layout, probs, values)),
-            group_degrees(layout, sampling, privacy, by_rows),
-            group_degrees(layout, sampling, np.zeros_like(privacy), np.zeros_like(by_rows)),
-        )
 
 
 def group_degrees(
@@ -413,45 +368,6 @@ def group_degrees(
     return np.asarray(np.maximum(layout.against_control(variances) ** 2 / uncertain, 1.0))
 
 
-def mean_weights(layout: Layout) -> FloatArray:
-    """What a unit's variance counts for in the mean of an arm: (n_c/n)²/n_ac; `[cluster, arm]`."""
-    shares = layout.sizes.sum(axis=1, keepdims=True) / layout.n_units
-    return np.asarray(shares**2 / layout.sizes)
-
-
-def public_unit_noise(mechanism: Mechanism, space: CategorySpace) -> FloatArray:
-    """The noise variance of a unit as far as it is public; axes `[metric]`.
-
-    It is of a channel that is made without statistics, and decides how rows are weighed against
-    sums.
-    """
-    rows = mechanism.settled_rows(space)
-    channel, prior = rows.public_channel(space), rows.public_prior(space)
-    metrics = range(len(space.metric_values()))
-    return np.array([channel.noise_variance(metric)[0] @ prior for metric in metrics])
-
-
-def channel_unit_noise(
-    channel: Channel, layout: Layout, space: CategorySpace, probs: FloatArray
-) -> FloatArray:
-    """The noise variance of a unit's row in a channel; axes `[metric, arm]`.
-
-    Averaged over clusters as they count in the mean of an arm.
-
-    Args:
-        channel: The channel of every cell.
-        layout: What is public.
-        space: The categories of outcomes.
-        probs: What outcomes are thought to be like; axes `[cluster or 1, arm or 1, category]`.
-    """
-    weights = mean_weights(layout)
-    per_unit = [
-        (probs * channel.noise_variance(metric)[channel.groups]).sum(axis=-1)
-        for metric in range(len(space.metric_values()))
-    ]
-    return np.stack([(weights * one).sum(axis=0) / weights.sum(axis=0) for one in per_unit])
-
-
 def _by_statistics(
     mechanism: Mechanism, layout: Layout, space: CategorySpace, probs: FloatArray, metric: int
 ) -> Precision:
@@ -464,7 +380,7 @@ def _by_statistics(
     chosen = layout.clusters_by_size(_CLUSTERS)
     some = layout.of_clusters(chosen)
     noise = mechanism.statistics[0].contrast_variance(some, space, metric)
-    shares = some.sizes.sum(axis=1, keepdims=True) / layout.n_units
+    shares = layout.cluster_shares[chosen]
     stand_for = len(layout.clusters) / len(chosen)
     return Precision(
         sampling=layout.against_control(sampling),
@@ -480,4 +396,4 @@ def _largest_sampling(layout: Layout, span: float) -> FloatArray:
     """
     sizes = layout.sizes.sum(axis=1, keepdims=True)
     largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)
-    return np.asarray((mean_weights(layout) * largest).sum(axis=0, keepdims=True))
+    return np.asarray((layout.mean_weights * largest).sum(axis=0, keepdims=True))

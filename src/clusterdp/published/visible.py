@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.cells.assignment import inflation
-from clusterdp.precision.prediction import channel_unit_noise, expected_precision
+from clusterdp.precision.prediction import expected_precision
+from clusterdp.precision.row_noise import channel_unit_noise
 from clusterdp.precision.true_clusters import TrueClusters
 from clusterdp.precision.visible import sight_rows, sights
 
@@ -113,9 +114,9 @@ def _precisions(
     if channel is not None:
         # From the published channel: to design one again takes long.
         used: Any = replace(channel, groups=channel.groups[layout.complete])
-        noise = channel_unit_noise(used, compared, space, probs)
+        noise = channel_unit_noise(used, compared, probs)
         prior = mechanism.settled_rows(space).public_prior(space)
-        assumed = channel_unit_noise(used, compared, space, prior[np.newaxis, np.newaxis])
+        assumed = channel_unit_noise(used, compared, prior[np.newaxis, np.newaxis])
         assumed = assumed.mean(axis=-1)
     return expected_precision(mechanism, compared, space, probs, noise, assumed=assumed)
 

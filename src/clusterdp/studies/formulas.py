@@ -17,7 +17,7 @@ from clusterdp.estimation.means.calibration import Functional, calibrate
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.reading.profiles import Profiles, ProfileSums, spread_cells
 from clusterdp.mechanisms.draw import draw_statistics
-from clusterdp.precision.unit_noise import cluster_weights, unit_noise
+from clusterdp.precision.row_noise import unit_noise
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import simulated_noise
@@ -49,7 +49,7 @@ class VarianceBound(NamedTuple):
 def homogeneity(population: Population) -> FloatArray:
     """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for alike clusters."""
     spread = _finite_variance(population.potential_counts(), population.space.metric_values()[0])
-    weights = cluster_weights(population.layout)
+    weights = population.layout.cluster_shares
     return np.asarray((weights**2 * spread / population.layout.sizes).sum(axis=0))
 
 
@@ -64,7 +64,7 @@ def non_private_variance(population: Population) -> FloatArray:
     effect_spread = np.stack(
         [_finite_variance(counts, gain) for gain in gains.T], axis=-1
     )  # [cluster, treatment]
-    weights = cluster_weights(layout)
+    weights = layout.cluster_shares
     cluster_sizes = layout.sizes.sum(axis=1, keepdims=True)
     sampled = _both_arms(homogeneity(population), layout)
     return np.asarray(sampled - (weights**2 * effect_spread / cluster_sizes).sum(axis=0))
@@ -101,7 +101,7 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
     exact = np.zeros(len(layout.treatments))
     if not mechanism.releases_rows:
         noise = mechanism.statistics[0].contrast_variance(layout, space, metric)
-        return Averaged((cluster_weights(layout) ** 2 * noise).sum(axis=0), exact)
+        return Averaged((layout.cluster_shares**2 * noise).sum(axis=0), exact)
     readings: list[SumReading] = []
     if use == "everything":
         totals = CellTotals.of_counts(counts, space)
@@ -128,7 +128,7 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
 def _shares_of_cells(per_unit: FloatArray, layout: Layout, segment_share: float) -> Functional:
     """Stratified means of every arm in a share f of every cell: rows weigh (n_c/n)/(f·n_ac)."""
     profiles, arms = Profiles.of_cells(layout), list(range(len(layout.arms)))
-    shares = np.broadcast_to(cluster_weights(layout), layout.sizes.shape)
+    shares = np.broadcast_to(layout.cluster_shares, layout.sizes.shape)
     squares = shares**2 * per_unit / (segment_share * layout.sizes)
     return Functional(
         values=np.zeros(len(arms)),
@@ -164,7 +164,7 @@ def variance_bound(population: Population, mechanism: Mechanism) -> VarianceBoun
     worst = np.abs(values).max() ** 2 * (3 / keep**2 + 2)
     spread = (resample * math.sqrt(n_outcomes) + 1) ** 2 / keep**2
     spread *= (values**2).sum() * (1 - resample * (n_outcomes - 1) * floor)
-    weights = cluster_weights(layout)
+    weights = layout.cluster_shares
     second = (weights**2 * distance * (worst + spread) / layout.sizes).sum(axis=0)
     return VarianceBound(first, first + _both_arms(second, layout))
 
@@ -184,7 +184,7 @@ def sampling_variance(probs: FloatArray, layout: Layout, values: FloatArray) -> 
 
 def weighted(per_cell: FloatArray, layout: Layout) -> FloatArray:
     """The variance of effects from those of cell means: Σ (n_c/n)², of both arms."""
-    return _both_arms((cluster_weights(layout) ** 2 * per_cell).sum(axis=0), layout)
+    return _both_arms((layout.cluster_shares**2 * per_cell).sum(axis=0), layout)
 
 
 def _finite_variance(counts: IntArray, values: FloatArray) -> FloatArray:
