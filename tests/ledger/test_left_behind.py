@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,15 @@ import clusterdp as cdp
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.errors import LedgerError, OutputError
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.storage.folder import UNITS
+from clusterdp.ledger.reservation import OvertakenError
+from clusterdp.storage.folder import UNITS, working_folder, working_of
 from ledger_runs import reserve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from soak.s3 import Bucket
 
 ASKED: dict[str, Any] = {
     "outcomes": {"clicks": "0..3"},
@@ -250,7 +254,7 @@ def test_rows_on_another_machine_are_not_drawn_once_more(
     table: pl.DataFrame, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed(table, tmp_path / "out", ledger, monkeypatch)
-    monkeypatch.setattr("clusterdp.ledger.reservation.machine_name", lambda: "another")
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
     release = only(ledger).release_id
     with pytest.raises(LedgerError, match=r"on the machine .*: resume it there, or close it"):
         cdp.resume(release, table, ledger=ledger)
@@ -294,3 +298,49 @@ def test_two_runs_of_one_release_do_not_both_randomize(ledger: Ledger) -> None:
     assert third.row_key != first.row_key
     with pytest.raises(LedgerError, match="stays spent"):
         third.cancel()
+
+
+def test_a_run_whose_place_another_run_took_draws_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    """What it left would be where nobody looks for it."""
+    first = reserve(ledger, place=str(tmp_path / "one"))
+    second = ledger.resume(first.release_id)
+    second.begin_at(str(tmp_path / "two"))
+    with pytest.raises(OvertakenError, match="another run works on"):
+        first.begin_rows()
+    second.begin_rows()
+    assert only(ledger).n_attempts == 1
+
+
+@pytest.mark.parametrize("end", ["close", "cancel"])
+def test_a_run_that_is_killed_after_its_release_was_ended(
+    end: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """It cannot remove what it made any more; the release is ended once more, and that does."""
+    release = reserve(ledger, place=str(tmp_path / "out")).release_id
+    with working_folder(tmp_path / "out") as folder:
+        (folder / UNITS).write_bytes(b"rows")
+        ended = getattr(ledger, end)(release).ended
+        assert ended["at_work"] == str(tmp_path / "out")
+        with pytest.raises(LedgerError, match="another run is writing"):
+            getattr(ledger, end)(release)
+    assert folder.exists()
+    getattr(ledger, end)(release)
+    assert not list(tmp_path.glob(".*"))
+    assert ledger.verify() == []
+
+
+@pytest.mark.store
+def test_what_is_left_of_an_upload_is_found_in_another_environment(
+    ledger: Ledger, tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a run works on this machine follows from its environment, and is on record."""
+    place = f"{bucket.uri}/out"
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "first"))
+    release = reserve(ledger, place=place).release_id
+    with working_folder(working_of(place)) as folder:
+        (folder / UNITS).write_bytes(b"rows")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "second"))
+    assert "left" not in (ledger.close(release).ended or {})
+    assert not folder.exists()

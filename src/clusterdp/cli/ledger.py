@@ -218,6 +218,11 @@ def cancel(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
 def _print_left(ended: dict[str, Any]) -> None:
     if "left" in ended:
         print_line(f"note: {ended['left']}; remove it there")
+    if "at_work" in ended:
+        print_line(
+            f"note: a run is at work at {ended['at_work']}, and removes what it made when it finds "
+            "this; if you kill it instead, run this command again"
+        )
 
 
 def _cost(one: ReleaseRecord) -> str:

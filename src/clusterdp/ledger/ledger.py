@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import secrets as system
 import shlex
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -35,9 +36,10 @@ from clusterdp.ledger.reservation import (
     describe_closing,
     describe_left,
     describe_reason,
-    machine_name,
+    remove_later,
     secret_context,
     secrets_problem,
+    worker_name,
 )
 from clusterdp.ledger.statement import Statement
 from clusterdp.privacy.accounting import Guarantee
@@ -297,7 +299,7 @@ class Ledger:
             content |= {"spent_before": spent, "claim": key.claim()}
             content["key_sha256"] = sha256(stored).hexdigest()
             entry = transaction.append(event="reserved", release_id=release_id, content=content)
-            kept = Secrets(key=stored, place=place, host=machine_name())
+            kept = Secrets(key=stored, place=place, host=worker_name(place))
             transaction.add_secrets(release_id, kept)
         (record,) = read_releases([entry])
         return Reservation(self._store, encryption, record, kept)
@@ -329,7 +331,8 @@ class Ledger:
         """Give up a release. Its budget stays spent; its key and what it drew are wiped.
 
         What a killed run left is removed. A run that is working on it fails before it publishes
-        anything. If the release turns out to be published already, it is committed instead.
+        anything, and removes what it made; if it is killed instead, end the release once more. If
+        the release turns out to be published already, it is committed instead.
 
         Args:
             release_id: Its id.
@@ -343,6 +346,8 @@ class Ledger:
         """
         content = describe_reason(reason)
         with self._store.writing() as transaction:
+            if (again := self._ended_again(transaction, release_id)) is not None:
+                return again
             record = self._unfinished(transaction, release_id, "close")
             kept = transaction.secrets(release_id)
             event, details = describe_closing(record, kept)
@@ -367,6 +372,8 @@ class Ledger:
         """
         content = describe_reason(reason)
         with self._store.writing() as transaction:
+            if (again := self._ended_again(transaction, release_id)) is not None:
+                return again
             record = self._unfinished(transaction, release_id, "cancel")
             kept = transaction.secrets(release_id)
             problem = secrets_problem(record, kept)
@@ -385,6 +392,14 @@ class Ledger:
         transaction.append(event=event, release_id=release_id, content=content)
         transaction.wipe(release_id)
         return self._by_id(transaction)[release_id]
+
+    def _ended_again(self, transaction: Transaction, release_id: str) -> ReleaseRecord | None:
+        """A release that was ended while a run was at work, after what that left is removed."""
+        record = self._by_id(transaction).get(release_id)
+        if record is None or record.is_unfinished or not remove_later(record):
+            return None
+        ended = {name: one for name, one in (record.ended or {}).items() if name != "at_work"}
+        return replace(record, ended=ended)
 
     def _by_id(self, transaction: Transaction) -> dict[str, ReleaseRecord]:
         return {one.release_id: one for one in read_releases(self._entries(transaction))}

@@ -47,9 +47,20 @@ def secrets_problem(record: ReleaseRecord, kept: Secrets | None) -> str | None:
     return None
 
 
-def machine_name() -> str:
-    """How the ledger names this machine."""
-    return socket.gethostname()
+def worker_name(place: str) -> str:
+    """How the ledger names who works on a release: this machine.
+
+    Of a place that is no folder here, also beside which folder of this machine. That follows from
+    who runs it and from its environment, so a later run could look elsewhere.
+    """
+    machine = socket.gethostname()
+    return machine if "://" not in place else f"{machine}:{working_of(place)}"
+
+
+def _working(place: str, host: str | None) -> Path | None:
+    """Beside which folder a run worked; None if that was on another machine."""
+    machine, _, folder = (host or "").partition(":")
+    return Path(folder or place) if machine == socket.gethostname() else None
 
 
 def remove_left(place: str, host: str | None, claim: str) -> str | None:
@@ -57,7 +68,7 @@ def remove_left(place: str, host: str | None, claim: str) -> str | None:
 
     Args:
         place: Where the run was going to publish.
-        host: The machine that it ran on.
+        host: Who worked on it; see `worker_name`.
         claim: What runs of the release own a place by.
 
     Returns:
@@ -66,20 +77,21 @@ def remove_left(place: str, host: str | None, claim: str) -> str | None:
     Raises:
         OutputError: If a run is at work there.
     """
-    target = _target(place)
-    if host != machine_name() and (target is None or isinstance(target, LocalFolder)):
+    target, working = _target(place), _working(place, host)
+    if working is None and (target is None or isinstance(target, LocalFolder)):
         return f"what it left at {place} on the machine {host} cannot be removed from here"
-    if isinstance(target, LocalFolder) and not target.path.parent.is_dir():
+    if working is not None and not working.parent.is_dir():
         # It may have been moved, or not be mounted: what is in it is still there.
-        return f"what it left beside {place} is out of reach: there is no {target.path.parent}"
+        return f"what it left beside {working} is out of reach: there is no {working.parent}"
+    if working is not None:
+        clear_folder(working)
     if target is None:
-        clear_folder(working_of(place))
         return (
             f"what it wrote to {place} may be left there, without a manifest: remove it; within a "
             "Spark session that reaches the place, this is done for you"
         )
     target.clear(claim)
-    if host != machine_name():
+    if working is None:
         return f"what it left on the machine {host} cannot be removed from here"
     return None
 
@@ -140,17 +152,39 @@ def _manifest_at(target: LocalFolder | StoreFolder | HadoopFolder | None) -> byt
 
 
 def describe_left(record: ReleaseRecord, kept: Secrets | None) -> dict[str, str]:
-    """Remove what killed runs of a release left; what an entry says if some of it may remain."""
+    """Remove what killed runs of a release left; what an entry says if some of it may remain.
+
+    A run that is at work removes what it made when it finds the entry. It may be killed before: so
+    the entry says where it is, and what it leaves is removed when the release is ended once more.
+    """
     if kept is None or not _is_place(kept.place):
         return {"left": "where its runs worked is not known, and what they left may remain there"}
-    target = _target(kept.place)
-    if target is not None and is_being_written(target.working):
-        return {}  # a run is at work, and removes what it made when it finds the entry
+    working = _working(kept.place, kept.host)
+    if working is not None and is_being_written(working):
+        return {"at_work": kept.place, "worker": kept.host or ""}
     try:
         left = remove_left(kept.place, kept.host, record.content["claim"])
     except OutputError as error:
         left = str(error)
     return {} if left is None else {"left": left}
+
+
+def remove_later(record: ReleaseRecord) -> bool:
+    """Remove what a run left that was at work when its release was ended; whether one was.
+
+    Raises:
+        LedgerError: If the run is still at work, or what it left is out of reach.
+    """
+    ended = record.ended or {}
+    if "at_work" not in ended:
+        return False
+    try:
+        left = remove_left(ended["at_work"], ended["worker"], record.content["claim"])
+    except OutputError as error:
+        left = str(error)
+    if left is not None:
+        raise LedgerError(f"release {record.release_id} is {record.status}, and {left}")
+    return True
 
 
 def describe_reason(reason: str | None) -> dict[str, str]:
@@ -251,7 +285,7 @@ class Reservation:
             OutputError: If another run of this release is at work.
             LedgerError: If rows with another key may be left where this run cannot remove them.
         """
-        last, here = self._kept, machine_name()
+        last, here = self._kept, worker_name(place)
         if last.place is not None and (last.place, last.host) != (place, here):
             left = remove_left(last.place, last.host, self.record.content["claim"])
             if left is not None and self.record.n_attempts and self.sealed is None:
@@ -376,9 +410,16 @@ class Reservation:
             transaction.wipe(self.release_id)
 
     def _still_kept(self, transaction: Transaction) -> Secrets:
-        """The secrets of the release as they are stored now."""
+        """The secrets of the release as they are stored now.
+
+        Raises:
+            OvertakenError: If the release was ended, or another run works on it since this one
+                began: what this one leaves would be where nobody looks.
+        """
         kept = transaction.secrets(self.release_id)
         if kept is not None:
+            if (kept.place, kept.host) != (self._kept.place, self._kept.host):
+                raise OvertakenError(f"another run works on release {self.release_id}")
             return kept
         theirs = transaction.entries(self.release_id)
         if theirs and theirs[-1].event in ("closed", "cancelled"):
