@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from clusterdp.engines.base import no_progress
+from clusterdp._progress import no_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp._progress import NoProgress
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.engines.base import RANDOMIZING
 from clusterdp.engines.local.engine import LocalEngine
@@ -24,7 +25,7 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.pipeline import release_in_memory, run_release
 from clusterdp.releasing.prepare import prepare, prepare_table
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.clusters import PrivateClusters
 from clusterdp.spec.columns import Columns
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from clusterdp.engines.base import Table
+    from clusterdp.engines.base import EngineTable
     from clusterdp.releasing.prepare import Prepared
     from soak.s3 import Bucket
 
@@ -117,7 +118,7 @@ def test_private_clusters_of_blocks_are_released_alike(
         made = release_in_memory(prepared, mechanisms, key, noise)
         again = simulated_noise(np.random.default_rng(0))
         target, journal = LocalFolder(tmp_path / name), Unrecorded(key)
-        write_with(prepared, mechanisms, target, Silence(), journal=journal, add_noise=again)
+        write_with(prepared, mechanisms, target, NoProgress(), journal=journal, add_noise=again)
         read = cdp.read_release(tmp_path / name)
         rows = made.units if name == "local" else pl.DataFrame(made.units.toArrow())
         assert read.units.collect().sort("user").equals(rows.sort("user"))
@@ -164,7 +165,7 @@ def test_blocks_are_released_alike(
     assert rows.columns[4:7] == ["fold", "question", "response"]
     assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
     of_questions: dict[str, Any] = {"columns": BLOCK_COLUMNS, "spaces": BLOCK_SPACES}
-    tables: dict[str, Table] = {
+    tables: dict[str, EngineTable] = {
         "local": LocalTable(rows=table.lazy(), **of_questions),
         "spark": SparkTable(rows=to_spark(spark, table), **of_questions),
     }
@@ -185,7 +186,7 @@ def test_folders_are_released_alike(
     columns = Columns(
         unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("secret",)
     )
-    tables: dict[str, Table] = {
+    tables: dict[str, EngineTable] = {
         "local": LocalTable(rows=table.lazy(), columns=columns, spaces=(SPACE,), clip=False),
         "spark": SparkTable(
             rows=to_spark(spark, table), columns=columns, spaces=(SPACE,), clip=False
@@ -206,7 +207,7 @@ COUNTED = (cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2),)
 
 
 def write(
-    table: Table,
+    table: EngineTable,
     target: LocalFolder | StoreFolder,
     progress: Any = None,
     mechanisms: tuple[cdp.Mechanism, ...] = (cdp.optimal(epsilon=2),),
@@ -216,7 +217,7 @@ def write(
         prepare_table(table),
         mechanisms,
         target,
-        progress or Silence(),
+        progress or NoProgress(),
         journal=Unrecorded(ReleaseKey(b"k" * 32)),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
@@ -245,7 +246,7 @@ def test_a_table_that_changes_between_passes_is_not_published(
     path = tmp_path / "t.parquet"
     table.write_parquet(path, compression="uncompressed")
     columns: Any = {"columns": COLUMNS, "spaces": (SPACE,), "clip": False}
-    opened: Table = (
+    opened: EngineTable = (
         LocalTable(rows=pl.scan_parquet(path), **columns)
         if engine == "local"
         else SparkTable(rows=spark.read.parquet(str(path)), **columns)

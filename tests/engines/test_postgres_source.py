@@ -12,7 +12,7 @@ import pytest
 
 from cli_runs import PARTS, assert_refused, run
 from clusterdp.sources.databases import read_query, store_query
-from clusterdp.sources.source import NamedSource, Wanted
+from clusterdp.sources.source import ColumnRequest, NamedSource
 from source_forms import in_postgres
 
 if TYPE_CHECKING:
@@ -75,13 +75,13 @@ def test_every_type_stored_or_not(postgres: Server, tmp_path: Path) -> None:
     execute(url, "create type mood as enum ('sad', 'ok')")
     source = NamedSource(name=postgres.for_reader(url), query=EVERY_TYPE)
     for rows in (
-        store_query(source, Wanted(), tmp_path).collect(),
-        read_query(source, Wanted(), ()).collect(),
+        store_query(source, ColumnRequest(), tmp_path).collect(),
+        read_query(source, ColumnRequest(), ()).collect(),
     ):
         assert {name: (kind, rows[name][0]) for name, kind in rows.schema.items()} == READ_AS
         assert rows.row(1) == (None,) * len(READ_AS)
     assert (tmp_path / "query.parquet").stat().st_mode & 0o777 == 0o600
-    types = read_query(source, Wanted(public=READ_AS), list(READ_AS)).collect_schema()
+    types = read_query(source, ColumnRequest(public=READ_AS), list(READ_AS)).collect_schema()
     assert dict(types) == {name: kind for name, (kind, _) in READ_AS.items()}
 
 

@@ -10,13 +10,14 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp._progress import NoProgress
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
@@ -104,7 +105,7 @@ def release(source: NamedSource, out: Path, notation: Notation = PLAIN) -> dict[
             prepared,
             (MECHANISM,),
             LocalFolder(out),
-            Silence(),
+            NoProgress(),
             journal=Unrecorded(KEY),
             add_noise=simulated_noise(np.random.default_rng(0)),
         )

@@ -20,7 +20,7 @@ from cli_runs import PARTS, assert_refused, run
 from clusterdp.engines.spark import _jobs as spark_jobs
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark._files import HadoopFolder, settle_store, sum_files
-from clusterdp.engines.spark._jobs import running, to_polars
+from clusterdp.engines.spark._jobs import running, spark_to_polars
 from clusterdp.engines.spark._randomizing import RandomizeRows
 from clusterdp.engines.spark._sources import texts_as_numbers as spark_texts
 from clusterdp.engines.spark.table import SparkTable
@@ -32,6 +32,7 @@ from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.targets import write_release
 from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.column_types import texts_as_numbers as local_texts
+from clusterdp.rows.keys import KeyRing, response_key
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
 from forging import forge
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from clusterdp.engines.base import WantedRows
+    from clusterdp.engines.base import Pass
 
 
 pytestmark = pytest.mark.spark
@@ -69,7 +70,7 @@ def test_text_is_read_as_by_the_local_engine(spark: SparkSession) -> None:
     texts = pl.DataFrame({"y": [*words, *numbers, *written, None]}, schema={"y": pl.String})
     given = spark.createDataFrame(texts.to_arrow())
     for notation in (PLAIN, Notation(decimal=",", thousands="."), Notation(thousands=" ")):
-        ours = to_polars(spark_texts(given, ["y"], notation))["y"].to_list()
+        ours = spark_to_polars(spark_texts(given, ["y"], notation))["y"].to_list()
         assert ours == local_texts(texts.lazy(), ["y"], notation).collect()["y"].to_list()
         assert any(number is None for number in ours)
 
@@ -134,7 +135,7 @@ def test_the_key_is_in_no_file(
     """Not even in the driver's files of broadcasts, which Spark would encrypt."""
     from pyspark import Broadcast
 
-    secret = KEY.for_response(("clicks",))
+    secret = KeyRing(KEY)[response_key(("clicks",))]
     dumped: list[bytes] = []
     dump = Broadcast.dump
 
@@ -275,17 +276,19 @@ def test_rows_of_a_table_that_was_replaced_never_leave_spark(
     other = table.with_columns(
         clicks=pl.when(user=7).then(3 - pl.col("clicks")).otherwise("clicks")
     )
-    honest = SparkTable.write_rows
+    honest = SparkTable.run
     written: list[Path] = []
 
-    def swap(opened: SparkTable, wanted: WantedRows, *more: Any) -> Any:
+    def swap(opened: SparkTable, asked: Pass) -> Any:
+        if asked.randomizer is None:
+            return honest(opened, asked)
         replaced = to_table(spark.createDataFrame(other.to_arrow()).repartition(3))
         try:
-            return honest(replaced, wanted, *more)
+            return honest(replaced, asked)
         finally:
             written.extend((tmp_path / "out").rglob("part-*.parquet"))
 
-    monkeypatch.setattr(SparkTable, "write_rows", swap)
+    monkeypatch.setattr(SparkTable, "run", swap)
     opened = to_table(spark.createDataFrame(table.to_arrow()))
     with pytest.raises(TableChangedError):
         write(opened, HadoopFolder(spark, f"file://{tmp_path}/out"))
@@ -484,7 +487,7 @@ def test_an_interrupted_release_is_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SparkTable, "write_rows", stop)
+        patched.setattr(SparkTable, "_publish", stop)
         assert run(*command, "--out", out).exit_code == 130
     (unfinished,) = Ledger(str(where)).releases()
     kept = Ledger(str(where)).resume(unfinished.release_id).recall()

@@ -45,7 +45,7 @@ def noticed(
     columns = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=kept)
     rows = spark.createDataFrame(table.to_arrow()).repartition(3)
     prepared = prepare(rows, columns=columns, spaces=(one_outcome("clicks", space),))
-    return prepared.table.count(prepared.layout, prepared.encoder).notices
+    return prepared.count().notices
 
 
 def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(
@@ -75,7 +75,7 @@ def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(
     table = rare_outcomes(rng).with_columns(**telling, **ordinary)
     kept = (*ordinary, *telling)
     found = noticed(spark, table, cdp.OutcomeSpace.binary(), kept)
-    assert found == tuple(leak_notice(name, ("clicks",)) for name in telling)
+    assert found == tuple(leak_notice(name, ("clicks",), is_cluster=False) for name in telling)
 
 
 def test_bins_of_a_common_outcome_are_noticed(
@@ -89,7 +89,7 @@ def test_bins_of_a_common_outcome_are_noticed(
     )
     space = cdp.OutcomeSpace.integers(0, 63)
     found = noticed(spark, table, space, ("noisy", "exact"))
-    assert found == (leak_notice("exact", ("clicks",)),)
+    assert found == (leak_notice("exact", ("clicks",), is_cluster=False),)
 
 
 def test_an_owner_of_a_frame_is_warned_and_gets_the_release(

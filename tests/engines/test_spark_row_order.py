@@ -10,13 +10,14 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp._progress import NoProgress
 from clusterdp.engines.base import TableOptions
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark import _row_order
 from clusterdp.engines.spark.engine import SparkEngine
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.sources.source import named_source
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from clusterdp.engines.base import Table
+    from clusterdp.engines.base import EngineTable
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +37,7 @@ ASKED = TableOptions(WIDE_COLUMNS, (WIDE_SPACE,), keep_order=True)
 N_ROWS = 1000
 
 
-def in_order(source: Any, spark: SparkSession) -> Table:
+def in_order(source: Any, spark: SparkSession) -> EngineTable:
     """A source as a table of Spark's whose order is kept."""
     return SparkEngine(spark).table(named_source(source), ASKED, None)
 
@@ -55,12 +56,12 @@ def wide(rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def write(table: Table, folder: Path) -> dict[str, str]:
+def write(table: EngineTable, folder: Path) -> dict[str, str]:
     write_with(
         prepare_table(table),
         (cdp.uniform_prior_dp(epsilon=1),),
         LocalFolder(folder),
-        Silence(),
+        NoProgress(),
         journal=Unrecorded(KEY),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )

@@ -15,7 +15,7 @@ from cli_runs import PARTS, assert_refused, release, run
 from clusterdp.published.verification import verify_folder
 from clusterdp.sources.files import _find_files, open_files
 from clusterdp.sources.opening import open_source
-from clusterdp.sources.source import NamedSource, Wanted
+from clusterdp.sources.source import ColumnRequest, NamedSource
 from clusterdp.sources.streams import find_objects
 from store_releases import WRITERS, as_bytes
 
@@ -81,7 +81,7 @@ def test_no_files(source: str, tree: Path, bucket: s3.Bucket) -> None:
         find_objects(f"{bucket.uri}/tree/{source}")
 
 
-WANTED = Wanted(outcomes=("clicks",), unit="user")
+WANTED = ColumnRequest(outcomes=("clicks",), unit="user")
 ODD = ("a b", "a+é", "a%41", "a#x", "a?x", "a&b=c", "a*b", "a[1]", "a:b", "a.")
 
 
@@ -129,8 +129,8 @@ def test_every_kind_of_file_is_read_without_a_copy(
 _OPENED = """
 import sys
 from clusterdp.sources.opening import open_source
-from clusterdp.sources.source import NamedSource, Wanted
-wanted = Wanted(public=("user", "market"), outcomes=("clicks",), unit="user")
+from clusterdp.sources.source import NamedSource, ColumnRequest
+wanted = ColumnRequest(public=("user", "market"), outcomes=("clicks",), unit="user")
 print(len(open_source(NamedSource(name=sys.argv[1]), wanted, None).collect(engine="streaming")))
 """
 

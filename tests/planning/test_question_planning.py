@@ -309,7 +309,7 @@ ASKED: dict[str, Any] = {"unit": "user", "arm": "arm"}
 
 
 class Told:
-    """Stages that were begun, and the steps that were done in them."""
+    """Progress that were begun, and the steps that were done in them."""
 
     def __init__(self) -> None:
         self.stages: dict[str, list[int]] = {}

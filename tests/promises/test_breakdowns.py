@@ -11,13 +11,14 @@ import pytest
 import clusterdp as cdp
 from categories import one_outcome, one_question
 from cli_runs import assert_refused, release, run
+from clusterdp._progress import NoProgress
 from clusterdp.engines.base import RANDOMIZING
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import targets
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE, simulated_noise
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp._arrays import IntArray
-    from clusterdp.engines.base import Stages
+    from clusterdp._progress import Progress
     from clusterdp.releasing.journal import Journal
     from clusterdp.statistics.noise import NoiseSource
 
@@ -52,7 +53,7 @@ def publish(
     folds: int = 2,
     journal: Journal | None = None,
     add_noise: NoiseSource | None = None,
-    progress: Stages | None = None,
+    progress: Progress | None = None,
     mechanism: cdp.Mechanism | None = None,
 ) -> Path:
     """Publish a table with totals, and with totals by some columns."""
@@ -68,7 +69,7 @@ def publish(
         prepare(table, columns=columns, spaces=(SPACE,)),
         (mechanism or mechanism_of(*by),),
         LocalFolder(out),
-        progress or Silence(),
+        progress or NoProgress(),
         journal=journal or Unrecorded(KEY),
         add_noise=add_noise or simulated_noise(np.random.default_rng(0)),
     )
@@ -287,7 +288,7 @@ def test_what_is_refused_of_groups_does_not_depend_on_outcomes(
     grouped: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused before any outcome is read."""
-    monkeypatch.setattr("clusterdp.engines.base.RowCounter.of", kill)
+    monkeypatch.setattr("clusterdp.engines.local._reading.CountPlan.from_requests", kill)
     gap = grouped.with_columns(tier=pl.when(pl.col("user") > 2).then("tier"))
     with pytest.raises(cdp.DataError, match=r"'tier' \(breakdown\) has 3 missing values"):
         publish(gap, tmp_path / "out", ("tier",))

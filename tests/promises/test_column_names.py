@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp._progress import NoProgress
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
@@ -19,7 +20,7 @@ from clusterdp.outcomes.published_names import debiased_names
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.columns import Columns
@@ -129,7 +130,7 @@ def release(source: Any, names: Mapping[str, str], out: Path) -> cdp.Release:
             prepared,
             (cdp.optimal(epsilon=3, sums=sums),),
             LocalFolder(out),
-            Silence(),
+            NoProgress(),
             journal=Unrecorded(ReleaseKey(b"k" * 32)),
             add_noise=simulated_noise(np.random.default_rng(0)),
         )

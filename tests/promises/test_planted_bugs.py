@@ -16,7 +16,7 @@ from clusterdp.channels.base import PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.releasing import pipeline
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.randomizing import RowRandomizer
+from clusterdp.rows.randomizing import QuestionRandomizer
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise
 from enumeration import joint_release, worst_loss
@@ -105,15 +105,17 @@ def audit_rows() -> None:
 
 
 def leave_one_row(patch: pytest.MonkeyPatch) -> None:
-    honest = RowRandomizer.__call__
+    honest = QuestionRandomizer.draw
 
-    def forgetful(self: RowRandomizer, units: Any, cells: Any, categories: Any) -> CodeArray:
-        places = honest(self, units, cells, categories)
+    def forgetful(
+        self: QuestionRandomizer, units: Any, cells: Any, categories: Any, aes_key: bytes
+    ) -> CodeArray:
+        places = honest(self, units, cells, categories, aes_key)
         groups = cells if self.groups is None else self.groups[cells]
         places[:1] = groups[:1] * self.n_outputs + categories[:1]
         return places
 
-    patch.setattr(RowRandomizer, "__call__", forgetful)
+    patch.setattr(QuestionRandomizer, "draw", forgetful)
 
 
 def ignore_the_id(patch: pytest.MonkeyPatch) -> None:

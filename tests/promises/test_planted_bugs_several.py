@@ -26,9 +26,9 @@ from clusterdp.privacy.accounting import joint_loss
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import write_release
-from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.randomizing import BatchRandomizer, RowRandomizer
-from clusterdp.rows.tally import Asked, QuestionTally, RowCounter
+from clusterdp.rows.keys import KeyRing, ReleaseKey
+from clusterdp.rows.randomizing import BatchRandomizer, QuestionRandomizer
+from clusterdp.rows.tally import CountPlan, CountRequest, QuestionTally
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics._sum_noise import NoiseBox, SumNoise
 from clusterdp.statistics.noise import ALONE
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.encoding import OutcomeCodes
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.privacy.accounting import LossAtom
-    from clusterdp.rows.encoding import EncodedRows
+    from clusterdp.rows.encoding import QuestionEncoder, RowCodes
     from clusterdp.statistics.base import SumReading
 
 FUNNEL = Categories(
@@ -85,21 +85,21 @@ def audit_folder() -> None:
 
 def audit_debiased() -> None:
     """E[debiased | category] is the category's value of each outcome, from the integers."""
-    randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1, ReleaseKey(bytes(32)))
+    randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1)
     channel = cdp.optimal(epsilon=2).settled_rows(FUNNEL).public_channel(FUNNEL)
-    decodings = np.stack(randomizer.questions[0].row_randomizer.decodings)
+    decodings = np.stack(randomizer.questions[0].decodings)
     means = decodings @ channel.transition()[0]
     np.testing.assert_allclose(means, FUNNEL.outcome_values(), atol=1e-9)
 
 
 def swap_the_columns(patch: pytest.MonkeyPatch) -> None:
-    honest = RowRandomizer.of.__func__  # type: ignore[attr-defined]
+    honest = QuestionRandomizer.from_channel.__func__  # type: ignore[attr-defined]
 
-    def swapped(channel: Channel, debiased: list[FloatArray], aes_key: bytes) -> RowRandomizer:
-        made: RowRandomizer = honest(RowRandomizer, channel, debiased, aes_key)
+    def swapped(encoder: QuestionEncoder, channel: Channel) -> QuestionRandomizer:
+        made: QuestionRandomizer = honest(QuestionRandomizer, encoder, channel)
         return replace(made, decodings=made.decodings[::-1])
 
-    patch.setattr(RowRandomizer, "of", swapped)
+    patch.setattr(QuestionRandomizer, "from_channel", swapped)
 
 
 def swap_two_outputs(patch: pytest.MonkeyPatch) -> None:
@@ -227,9 +227,9 @@ def account_levels_in_parallel(patch: pytest.MonkeyPatch) -> None:
 def add_units_to_both_folds(patch: pytest.MonkeyPatch) -> None:
     honest = QuestionTally._add_groups  # noqa: SLF001 - what is broken
 
-    def twice(self: QuestionTally, rows: EncodedRows, *parts: Any) -> None:
+    def twice(self: QuestionTally, rows: RowCodes, *parts: Any) -> None:
         honest(self, rows, *parts)
-        sizes = self.counter.level_sizes
+        sizes = self.plan.level_sizes
         n_arms = sizes[()] // 2
         moved = {level: (places + n_arms) % sizes[level] for level, places in rows.places.items()}
         honest(self, rows._replace(places=moved), *parts)
@@ -280,15 +280,15 @@ def halve_the_noise_on_shares(patch: pytest.MonkeyPatch) -> None:
 
 def responses_of(true: float) -> FloatArray:
     """P(response | true number) of the machine, over all words of its keys; axes `[response]`."""
-    key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
-    made = randomizer_of(NUMBER, NUMBER_ROWS, n_units, key)
+    keys, n_units = KeyRing(ReleaseKey(bytes(32))), N_WORDS**2
+    made = randomizer_of(NUMBER, NUMBER_ROWS, n_units)
     (question,) = made.questions
-    words = WordGrid(N_WORDS, (question.row_randomizer.aes_key, *question.rounding_keys))
+    words = WordGrid(N_WORDS, tuple(keys[name] for name in made.key_names))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.randomizing.unit_words", words)
         patch.setattr("clusterdp.rows.encoding.unit_words", words)
-        rows = made(batch_of({"rounds": true}, n_units)).rows
-    drawn = np.bincount(rows["response"].to_numpy(), minlength=question.row_randomizer.n_outputs)
+        rows, _ = made(batch_of({"rounds": true}, n_units), keys)
+    drawn = np.bincount(rows["response"].to_numpy(), minlength=question.n_outputs)
     return np.asarray(drawn / n_units)
 
 
@@ -304,29 +304,28 @@ def audit_words() -> None:
 def use_one_word(patch: pytest.MonkeyPatch) -> None:
     """Rounding and the channel's draw take the same word."""
 
-    def response_key(self: ReleaseKey, outcome: str, purpose: str) -> bytes:
-        del purpose
-        return self.for_response((outcome,))
+    honest = KeyRing.__missing__
 
-    patch.setattr(ReleaseKey, "for_rounding", response_key)
+    def one_key(self: KeyRing, name: str) -> bytes:
+        return honest(self, name.replace("rounding/rows/", "response/"))
+
+    patch.setattr(KeyRing, "__missing__", one_key)
 
 
 def audit_roundings() -> None:
     """Whether a number is rounded up for counts says nothing of how it is rounded for rows."""
-    key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
-    made = randomizer_of(NUMBER, NUMBER_ROWS, n_units, key)
-    asked = [Asked(counts=True, count_key=key)]
-    (counter,) = RowCounter.of(encoder_of(NUMBER), make_layout([[n_units, 1]]), asked).questions
-    ((encoder,), (rounding,)) = (
-        made.encoder.questions,
-        [one.rounding_keys for one in made.questions],
-    )
-    words = WordGrid(N_WORDS, (*counter.count_keys, *rounding))
+    keys, n_units = KeyRing(ReleaseKey(bytes(32))), N_WORDS**2
+    made = encoder_of(NUMBER)
+    asked = [CountRequest(counts=True, rounded=True)]
+    (plan,) = CountPlan.from_requests(made, make_layout([[n_units, 1]]), asked).questions
+    (encoder,) = made.questions
+    rounding = encoder.rounding_keys("rows")
+    words = WordGrid(N_WORDS, tuple(keys[name] for name in (*plan.rounding_keys, *rounding)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.encoding.unit_words", words)
-        rows = made.encoder(batch_of({"rounds": 2.5}, n_units)).asked(0)
-        for_rows = encoder.round(rows, rounding)
-        for_counts = counter.encoder.round(rows, counter.count_keys)
+        rows = made(batch_of({"rounds": 2.5}, n_units), keys).asked(0)
+        for_rows = encoder.round(rows, rounding, keys)
+        for_counts = plan.encoder.round(rows, plan.rounding_keys, keys)
     together = np.zeros((3, 3))
     np.add.at(together, (for_rows, for_counts), 1 / n_units)
     alone = category_chances(NUMBER, (2.5,))
@@ -334,13 +333,12 @@ def audit_roundings() -> None:
 
 
 def share_the_rounding(patch: pytest.MonkeyPatch) -> None:
-    honest = ReleaseKey.for_rounding
+    honest = KeyRing.__missing__
 
-    def for_rows(self: ReleaseKey, outcome: str, purpose: str) -> bytes:
-        del purpose
-        return honest(self, outcome, "rows")
+    def for_rows(self: KeyRing, name: str) -> bytes:
+        return honest(self, name.replace("rounding/counts/", "rounding/rows/"))
 
-    patch.setattr(ReleaseKey, "for_rounding", for_rows)
+    patch.setattr(KeyRing, "__missing__", for_rows)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.encoding import RowEncoder
-from clusterdp.rows.keys import ReleaseKey, UnitIds
+from clusterdp.rows.keys import CLUSTERS_KEY, KeyRing, ReleaseKey, UnitIds, response_key
 from clusterdp.rows.randomizing import BatchRandomizer
-from clusterdp.rows.value_codes import CellEncoder, Labels, NoisyLabels
+from clusterdp.rows.value_codes import CellEncoder, ValueCodes
 from clusterdp.spec.clusters import PrivateClusters
 from clusterdp.spec.columns import Columns
 from clusterdp.spec.terms import Terms
@@ -92,7 +92,7 @@ def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...],
                 continue
             layout, encoder = labelled.layout, labelled.encoder
             units = pl.Series(range(len(table)))
-            cells = encoder.encode_rows(frame, COLUMNS, UnitIds(units)).cells
+            cells = encoder.encode_rows(frame, COLUMNS, UnitIds(units), KeyRing(KEY))[0]
         published = tuple(layout.clusters[cell // 2] for cell in cells)
         found[published, layout.sizes.tobytes(), labelled.pooling] += chance
     return dict(found)
@@ -206,9 +206,9 @@ N_WORDS = 600
 def machine(cluster: str, outcome: int) -> FloatArray:
     """P(label, response) of the machine, over all words of its keys."""
     cells = CellEncoder(
-        clusters=Labels.listed(pl.Series("market", LABELS)),
-        arms=Labels.of(pl.Series([0, 1])),
-        noisy=NoisyLabels.of(RESPONSE, KEY),
+        clusters=ValueCodes.from_values(pl.Series("market", LABELS)),
+        arms=ValueCodes.from_column(pl.Series([0, 1])),
+        response=RESPONSE,
     )
     columns = Columns(
         unit="user", arm="treated", cluster="market", outcomes=("y",), private_cluster=True
@@ -216,15 +216,16 @@ def machine(cluster: str, outcome: int) -> FloatArray:
     layout = make_layout([[N_WORDS**2, 1]] * len(LABELS))
     channel = ROWS.settled_rows(SPACE).design(layout, SPACE, None)
     encoder = RowEncoder.of(columns, (SPACE,), cells, clip=False)
-    made = BatchRandomizer.of(encoder, [channel], layout, KEY)
-    words = WordGrid(N_WORDS, (KEY.for_labels(), made.questions[0].row_randomizer.aes_key))
+    made = BatchRandomizer.from_channels(encoder, [channel], layout)
+    keys, (question,) = KeyRing(KEY), made.questions
+    words = WordGrid(N_WORDS, (keys[CLUSTERS_KEY], keys[question.response_key]))
     batch = batch_of({"y": outcome, "market": cluster}, N_WORDS**2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.randomizing.unit_words", words)
         patch.setattr("clusterdp.rows.value_codes.unit_words", words)
-        rows = made(batch).rows
-        labels = made.encoder(batch).cells // 2
-    together = np.zeros((len(LABELS), made.questions[0].row_randomizer.n_outputs))
+        rows, _ = made(batch, keys)
+        labels = made.encoder(batch, keys).cells // 2
+    together = np.zeros((len(LABELS), question.n_outputs))
     np.add.at(together, (labels, rows["response"].to_numpy()), 1 / N_WORDS**2)
     return together
 
@@ -242,7 +243,12 @@ def test_labels_and_rows_have_words_of_their_own() -> None:
 
 
 def test_one_word_for_labels_and_rows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReleaseKey, "for_labels", lambda self: self.for_response(("y",)))
+    honest = KeyRing.__missing__
+
+    def shared(self: KeyRing, name: str) -> bytes:
+        return honest(self, response_key(("y",)) if name == CLUSTERS_KEY else name)
+
+    monkeypatch.setattr(KeyRing, "__missing__", shared)
     with pytest.raises(AssertionError):
         audit_words()
 

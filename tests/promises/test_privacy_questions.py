@@ -21,7 +21,6 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.engines.base import row_encoder
 from clusterdp.mechanisms.draw import draw_together
 from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.declaration import declare
@@ -29,10 +28,10 @@ from clusterdp.outcomes.grid import Grid
 from clusterdp.outcomes.look import look_space
 from clusterdp.outcomes.published_names import question_names
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.encoding import EncodedRows, RowEncoder
-from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.encoding import RowCodes, RowEncoder
+from clusterdp.rows.keys import CLUSTERS_KEY, KeyRing, ReleaseKey, response_key, rounding_key
 from clusterdp.rows.randomizing import BatchRandomizer
-from clusterdp.rows.tally import Asked, RowCounter, Tally
+from clusterdp.rows.tally import CountPlan, CountRequest, Tally
 from clusterdp.spec.columns import Columns
 from clusterdp.spec.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
 SLACK = 1e-9
 KEY = ReleaseKey(bytes(32))
+KEYS = KeyRing(KEY)
 ROUNDS = cdp.Number(0, 4)
 FUNNEL = Categories(
     declared=declare({"visit": "0,1", "sale": "0,1"}, implications=["sale -> visit"])
@@ -142,13 +142,13 @@ class Enumeration:
         table = self.table(0, self.every_row[0])
         prepared = prepare(table, columns=self.columns, spaces=spaces)
         prepared = prepared.asking_by(self.mechanisms, KEY)
-        encode = row_encoder(prepared.table, prepared.encoder, prepared.asking)
+        encode = prepared.table.encoder(prepared.encoder, prepared.asking)
         return encode, prepared.layout
 
     def question_of(self, unit: int, row: tuple[float | None, ...]) -> int:
         """What a unit with these outcomes is asked."""
         encode, _ = self.encoder(self.spaces)
-        codes = encode(self.table(unit, row)).question_codes
+        codes = encode(self.table(unit, row), KEYS).question_codes
         assert codes is not None
         return int(codes[unit])
 
@@ -161,12 +161,12 @@ class Enumeration:
             return values
 
         encode, layout = self.encoder(self.spaces)
-        asked = [asked_of(one, layout, KEY) for one in self.mechanisms]
+        asked = [asked_of(one, layout) for one in self.mechanisms]
         totals = self._counted(encode, layout, asked, unit, row)
         draw_together(totals, layout, self.spaces, self.mechanisms, write_down)
         bins = tuple(look_space(space.declared) for space in self.spaces)
         encode, layout = self.encoder(bins)
-        asked = [Asked(counts=True) for _ in bins]
+        asked = [CountRequest(counts=True) for _ in bins]
         totals = self._counted(encode, layout, asked, unit, row)
         for mechanism, space, counted in zip(self.mechanisms, bins, totals, strict=True):
             if mechanism.look is not None:
@@ -174,11 +174,10 @@ class Enumeration:
         return found
 
     def _counted(self, encode: RowEncoder, layout: Any, asked: Any, unit: int, row: Any) -> Any:
-        counter = RowCounter.of(encode, layout, asked)
-        tally = Tally.empty(counter, layout.sizes.size)
-        tally.add(counter.encoder(self.table(unit, row)))
-        pairs = zip(counter.questions, tally.questions, strict=True)
-        return [question.totals(counted, layout) for question, counted in pairs]
+        plan = CountPlan.from_requests(encode, layout, asked)
+        tally = Tally.empty(plan)
+        tally.add(plan.encoder(self.table(unit, row), KEYS), KEYS)
+        return tally.totals
 
     def own_loss(self, number: int, old: tuple[Any, ...], new: tuple[Any, ...]) -> float:
         """What the response of a unit that is asked a question loses, from the integers."""
@@ -246,12 +245,12 @@ def test_a_unit_loses_what_its_own_question_costs(name: str) -> None:
 
 def count_everyone(patch: pytest.MonkeyPatch) -> None:
     """Counts and looks are of all units, whatever they are asked."""
-    honest = EncodedRows.asked
+    honest = RowCodes.asked
 
-    def everyone(self: EncodedRows, number: int) -> Any:
+    def everyone(self: RowCodes, number: int) -> Any:
         return honest(self._replace(question_codes=None), number)
 
-    patch.setattr(EncodedRows, "asked", everyone)
+    patch.setattr(RowCodes, "asked", everyone)
 
 
 def halve_the_noise_of_sums(patch: pytest.MonkeyPatch) -> None:
@@ -290,7 +289,8 @@ def audit_questions() -> None:
         mechanism.settled_rows(space).design(layout, space, None)
         for mechanism, space in zip(made.mechanisms, made.spaces, strict=True)
     ]
-    rows = BatchRandomizer.of(encode, channels, layout, KEY)(made.table(0, made.every_row[0])).rows
+    randomize = BatchRandomizer.from_channels(encode, channels, layout)
+    rows, _ = randomize(made.table(0, made.every_row[0]), KEYS)
     answered = [rows[f"{name}_debiased"].is_not_null() for name in ("visit", "rounds")]
     answered.append(rows["rating_observed_debiased"].is_not_null())
     assert (pl.DataFrame(answered).sum_horizontal() == 1).all()
@@ -300,8 +300,8 @@ def ask_by_an_outcome(patch: pytest.MonkeyPatch) -> None:
     """Those who visited are asked about it."""
     honest = RowEncoder.__call__
 
-    def by_outcome(self: RowEncoder, batch: pl.DataFrame) -> EncodedRows:
-        rows = honest(self, batch)
+    def by_outcome(self: RowEncoder, batch: pl.DataFrame, keys: Any) -> RowCodes:
+        rows = honest(self, batch, keys)
         assert rows.question_codes is not None
         visited = batch["visit"].to_numpy() == 1
         codes = np.where(visited, 0, rows.question_codes).astype(np.int32)
@@ -338,9 +338,10 @@ def test_every_key_of_a_release_is_another() -> None:
     names = [("a", "b"), ("a,b",), ("ab",), ("a",), ("b",)]
     with pytest.raises(cdp.ParameterError, match="rename the column"):
         declare({"a\x00b": "0,1"})
-    keys = [KEY.for_response(one) for one in names]
+    keys = [KEYS[response_key(one)] for one in names]
     for name in ("a", "b", "a,b"):
-        keys += [KEY.for_rounding(name, "rows"), KEY.for_rounding(name, "counts")]
+        keys += [KEYS[rounding_key(name, "rows")], KEYS[rounding_key(name, "counts")]]
+    keys.append(KEYS[CLUSTERS_KEY])
     salt = bytes.fromhex(KEY.question_salt())
     # The salt is public: a key that follows from it, as that of the question does, is no secret.
     public = [sha256(b"clusterdp question" + salt).digest(), sha256(salt).digest()]

@@ -26,7 +26,8 @@ from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.keys import KeyRing, ReleaseKey
+from clusterdp.rows.tally import CountRequest
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.clusters import PrivateClusters
 from clusterdp.spec.columns import Columns
@@ -181,5 +182,6 @@ def test_ids_that_follow_private_clusters_are_noticed(
         }
     )
     prepared = labelled(prepare(given, columns=COLUMNS, spaces=(SPACE,), clusters=LABELS))
-    found = prepared.table.count(prepared.layout, prepared.encoder).notices
+    keys = KeyRing(ReleaseKey(bytes(32)))
+    found = prepared.table.run(prepared.pass_with(keys, counts=[CountRequest()])).notices
     assert [("'region' away" in notice) for notice in found] == [True] * is_sorted

@@ -20,7 +20,7 @@ import pytest
 from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows import id_order
 from clusterdp.sources.opening import open_source
-from clusterdp.sources.source import NamedSource, Wanted
+from clusterdp.sources.source import ColumnRequest, NamedSource
 from clusterdp.storage.store_folder import StoreFolder
 from fixed_release import (
     COLUMNS,
@@ -123,7 +123,7 @@ def test_a_store_is_sent_the_same_whatever_outcomes_are_redrawn_alike(
     for number, each in enumerate((table, redrawn_alike(table, "channels"))):
         WRITERS["csv"](each, tmp_path / f"{number}.csv")
         source = bucket.put(f"{number}.csv", (tmp_path / f"{number}.csv").read_bytes())
-        wanted = Wanted(outcomes=COLUMNS.outcomes, unit=COLUMNS.unit)
+        wanted = ColumnRequest(outcomes=COLUMNS.outcomes, unit=COLUMNS.unit)
         rows = open_source(NamedSource(name=source), wanted, lambda: tmp_path)
         out = StoreFolder.at(f"{bucket.uri}/out{number}")
         before = len(store_server.requests(bucket))

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp._progress import NoProgress
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.mechanisms.draw import settle
 from clusterdp.outcomes.categories import Categories, together
@@ -22,7 +23,7 @@ from clusterdp.releasing.journal import KeptLooks, Unrecorded
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey, UnitIds
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.spec.clusters import PrivateClusters
@@ -74,7 +75,7 @@ def written(
     prepared: Prepared, folder: Path, journal: Unrecorded, mechanisms: Any = MECHANISMS
 ) -> pl.DataFrame:
     target = LocalFolder(folder)
-    write_with(prepared, mechanisms, target, Silence(), journal=journal, add_noise=noise())
+    write_with(prepared, mechanisms, target, NoProgress(), journal=journal, add_noise=noise())
     return pl.read_parquet(folder / "units.parquet")
 
 

@@ -11,12 +11,13 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp._progress import NoProgress
 from clusterdp.engines.local.table import LocalTable, write_parquet
 from clusterdp.errors import TableChangedError
 from clusterdp.releasing import targets
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.spec.columns import Columns
@@ -51,7 +52,7 @@ def publish(table: pl.DataFrame, out: Path, mechanism: cdp.Mechanism, **choices:
     fixed = {"journal": Unrecorded(KEY), "add_noise": simulated_noise(np.random.default_rng(0))}
     named = {name: choices.pop(name, value) for name, value in fixed.items()}
     prepared = prepare(table, columns=columns, spaces=(SPACE,), **choices)
-    write_with(prepared, (mechanism,), LocalFolder(out), Silence(), **named)
+    write_with(prepared, (mechanism,), LocalFolder(out), NoProgress(), **named)
     return out
 
 
@@ -64,7 +65,7 @@ def tiers(table: pl.DataFrame) -> pl.DataFrame:
 def in_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """The local engine without its one pass."""
     with monkeypatch.context() as patch:
-        patch.setattr(LocalTable, "writes_unseen", False)
+        patch.setattr(LocalTable, "writes_privately", False)
         yield patch
 
 
@@ -79,9 +80,15 @@ def test_one_pass_gives_the_bytes_of_two(
 ) -> None:
     two = publish(tiers, tmp_path / "two", KNOWN[name], keep_order=keep_order)
     in_two.undo()
-    in_two.setattr(LocalTable, "first_pass", no_pass)
-    in_two.setattr(LocalTable, "write_rows", no_pass)
+    honest, passes = LocalTable.run, list[Any]()
+
+    def run(table: LocalTable, asked: Any) -> Any:
+        passes.append(asked)
+        return honest(table, asked)
+
+    in_two.setattr(LocalTable, "run", run)
     one = publish(tiers, tmp_path / "one", KNOWN[name], keep_order=keep_order)
+    assert len(passes) == 1
     assert checksums(one) == checksums(two)
 
 
@@ -112,13 +119,13 @@ def test_an_engine_of_two_passes_writes_rows_after_what_was_drawn_is_kept(
     name: str, tiers: pl.DataFrame, tmp_path: Path, in_two: pytest.MonkeyPatch
 ) -> None:
     """Its rows may be public at once. So another table has none written, either."""
-    journal, honest = Remembering(KEY), LocalTable.write_rows
+    journal, honest = Remembering(KEY), LocalTable.run
 
-    def write_rows(*arguments: Any) -> Any:
-        journal.order.append("rows")
-        return honest(*arguments)
+    def run(table: LocalTable, asked: Any) -> Any:
+        journal.order.extend(["rows"] if asked.randomizer is not None else [])
+        return honest(table, asked)
 
-    in_two.setattr(LocalTable, "write_rows", write_rows)
+    in_two.setattr(LocalTable, "run", run)
     publish(tiers, tmp_path / "one", KNOWN[name], journal=journal)
     assert journal.order == ["kept", "rows"]
     other = tiers.with_columns(clicks=(pl.col("clicks") + 1) % 4)
@@ -198,19 +205,21 @@ def test_a_table_that_changes_between_two_passes_is_not_published(
     unseen: bool, tiers: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of it were stored in a private folder, and end the release; or none was, anywhere."""
-    journal, honest = Remembering(KEY), LocalTable.write_rows
+    journal, honest = Remembering(KEY), LocalTable.run
     written: list[Path] = []
 
-    def changed(table: LocalTable, *arguments: Any) -> Any:
-        rows = table.rows.with_columns(clicks=3 - pl.col("clicks"))
-        return honest(replace(table, rows=rows), *arguments)
+    def changed(table: LocalTable, asked: Any) -> Any:
+        rows = table.rows
+        if asked.randomizer is not None:
+            rows = rows.with_columns(clicks=3 - pl.col("clicks"))
+        return honest(replace(table, rows=rows), asked)
 
     def write(rows: pl.LazyFrame, path: Path) -> Any:
         written.append(path)
         return write_parquet(rows, path)
 
-    monkeypatch.setattr(LocalTable, "write_rows", changed)
-    monkeypatch.setattr(LocalTable, "writes_unseen", unseen)
+    monkeypatch.setattr(LocalTable, "run", changed)
+    monkeypatch.setattr(LocalTable, "writes_privately", unseen)
     monkeypatch.setattr("clusterdp.engines.local.table.write_parquet", write)
     with pytest.raises(TableChangedError):
         publish(tiers, tmp_path / "out", COUNTED, journal=journal)

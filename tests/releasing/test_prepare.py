@@ -29,7 +29,7 @@ def test_names_and_frames_are_prepared_alike(
 ) -> None:
     query = NamedSource(name="duckdb://", query=f"select * from '{source}'")
     expected = prepare(table, columns=COLUMNS, spaces=(SPACE,))
-    counts = expected.table.count(expected.layout, expected.encoder).counts[0]
+    counts = expected.count().counted.questions[0].counts
     with ExitStack() as stack:
         engine = LocalEngine(stack)
         given: list[Any] = [table.to_pandas(), table.lazy(), source, str(source), query]
@@ -38,7 +38,7 @@ def test_names_and_frames_are_prepared_alike(
             found = prepare(one, columns=COLUMNS, spaces=(SPACE,), engine=engine, out=out)
             assert found.layout.clusters == expected.layout.clusters
             assert found.notes == ()
-            assert (found.table.count(found.layout, found.encoder).counts[0] == counts).all()
+            assert (found.count().counted.questions[0].counts == counts).all()
 
 
 def test_small_clusters_are_pooled_and_counted_in_words(table: pl.DataFrame) -> None:

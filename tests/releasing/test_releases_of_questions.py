@@ -15,6 +15,7 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA, assert_mean
 from cli_runs import run
+from clusterdp._progress import NoProgress
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.estimation.cluster_gain import estimate_homogeneity
 from clusterdp.published.folder import read_manifest
@@ -22,7 +23,7 @@ from clusterdp.published.manifest import unseal
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import add_exact_noise, simulated_noise
 from clusterdp.storage.folder import FileSum, LocalFolder
@@ -55,7 +56,7 @@ def folder(tmp_path: Path, rng: np.random.Generator) -> Path:
         prepare(some_table(400, rng), columns=COLUMNS, spaces=SPACES),
         MECHANISMS,
         LocalFolder(tmp_path / "out"),
-        Silence(),
+        NoProgress(),
         journal=Unrecorded(ReleaseKey(rng.bytes(32))),
         add_noise=simulated_noise(rng),
     )

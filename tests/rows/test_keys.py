@@ -12,7 +12,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterdp.rows.keys import ReleaseKey, UnitIds, unit_words
+from clusterdp.rows.keys import (
+    CLUSTERS_KEY,
+    KeyRing,
+    ReleaseKey,
+    UnitIds,
+    response_key,
+    rounding_key,
+    unit_words,
+)
 
 KEY = bytes(range(32))
 
@@ -83,24 +91,40 @@ def test_one_very_long_id_takes_little_memory() -> None:
 
 
 def test_outcomes_and_keys_are_separated() -> None:
-    key = ReleaseKey.from_system()
-    assert key.for_response(("clicks",)) == key.for_response(("clicks",))
-    assert key.for_response(("clicks",)) != key.for_response(("sales",))
-    assert key.for_response(("clicks",)) != ReleaseKey.from_system().for_response(("clicks",))
+    key, clicks = ReleaseKey.from_system(), response_key(("clicks",))
+    assert KeyRing(key)[clicks] == KeyRing(key)[clicks]
+    assert KeyRing(key)[clicks] != KeyRing(key)[response_key(("sales",))]
+    assert KeyRing(key)[clicks] != KeyRing(ReleaseKey.from_system())[clicks]
 
 
 def test_every_purpose_of_an_outcome_has_a_key_of_its_own() -> None:
     """Words for rounding and for the channel's draw must have nothing in common."""
+    ring = KeyRing(ReleaseKey.from_system())
+    names = [
+        response_key(("spend",)),
+        response_key(("spend", "visit")),
+        response_key(("visit", "spend")),
+        rounding_key("spend", "rows"),
+        rounding_key("spend", "counts"),
+        rounding_key("visit", "rows"),
+        CLUSTERS_KEY,
+    ]
+    assert len({ring[name] for name in names}) == len(names)
+
+
+def test_rows_of_another_attempt_have_other_keys_and_counts_keep_theirs() -> None:
     key = ReleaseKey.from_system()
-    keys = {
-        key.for_response(("spend",)),
-        key.for_response(("spend", "visit")),
-        key.for_response(("visit", "spend")),
-        key.for_rounding("spend", "rows"),
-        key.for_rounding("spend", "counts"),
-        key.for_rounding("visit", "rows"),
-    }
-    assert len(keys) == 6
+    first, second = KeyRing(key), KeyRing(key, key.for_attempt(2))
+    kept = [rounding_key("spend", "counts"), CLUSTERS_KEY]
+    other = [rounding_key("spend", "rows"), response_key(("spend",))]
+    assert [first[name] == second[name] for name in (*kept, *other)] == [True, True, False, False]
+
+
+def test_a_ring_of_keys_is_neither_shown_nor_sent() -> None:
+    ring = KeyRing(ReleaseKey(b"0123456789abcdef0123456789abcdef"))
+    assert repr(ring[CLUSTERS_KEY]) not in f"{ring} {ring!r}"
+    with pytest.raises(TypeError, match="secret"):
+        pickle.dumps(ring)
 
 
 def test_a_key_is_not_shown() -> None:
@@ -111,7 +135,7 @@ def test_a_key_is_not_shown() -> None:
 
 
 def _key_into(queue: multiprocessing.Queue[bytes]) -> None:
-    queue.put(ReleaseKey.from_system().for_response(("clicks",)))
+    queue.put(KeyRing(ReleaseKey.from_system())[CLUSTERS_KEY])
 
 
 def test_a_forked_child_makes_another_key() -> None:
@@ -121,7 +145,7 @@ def test_a_forked_child_makes_another_key() -> None:
     for child in children:
         child.start()
     keys = {queue.get(timeout=60) for _ in children}
-    keys.add(ReleaseKey.from_system().for_response(("clicks",)))
+    keys.add(KeyRing(ReleaseKey.from_system())[CLUSTERS_KEY])
     for child in children:
         child.join()
     assert len(keys) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +15,14 @@ from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.rows.encoding import QuestionEncoder
-from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.keys import KeyRing, ReleaseKey
 from joint_enumeration import category_chances
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.rows.encoding import EncodedRows
+    from clusterdp.rows.encoding import RowCodes
     from clusterdp.rows.randomizing import BatchRandomizer
 
 N_RELEASES, N_UNITS = 2000, 200
@@ -51,19 +50,17 @@ def noise_variance(spend: FloatArray, visit: FloatArray) -> float:
 
 def released_means(table: pl.DataFrame, rng: np.random.Generator) -> FloatArray:
     """The mean of debiased spend in each of many releases, each of its own key."""
-    first = randomizer_of(SPACE, MECHANISM, N_UNITS, ReleaseKey(bytes(32)))
-    coded = first.encoder(table)
+    first = randomizer_of(SPACE, MECHANISM, N_UNITS)
+    coded = first.encoder(table, {})
     keys = (ReleaseKey(rng.bytes(32)) for _ in range(N_RELEASES))
     return np.array([_release(first, coded, key) for key in keys])
 
 
-def _release(first: BatchRandomizer, coded: EncodedRows, key: ReleaseKey) -> float:
+def _release(first: BatchRandomizer, coded: RowCodes, key: ReleaseKey) -> float:
     """The mean of debiased spend, with another key and all else as it was."""
-    (made,), (encoder,) = first.questions, first.encoder.questions
-    rows = replace(made.row_randomizer, aes_key=key.for_response(SPACE.declared.names))
-    categories = encoder.round(coded.asked(0), encoder.rounding_keys(key, "rows"))
-    places = rows(coded.ids, coded.cells, categories)
-    return float(rows.decodings[1].to_numpy()[places].mean())
+    (question,) = first.questions
+    places = question(coded.asked(0), KeyRing(key))
+    return float(question.decodings[1].to_numpy()[places].mean())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -78,6 +75,8 @@ def test_the_mean_of_a_number_is_unbiased_over_releases(
     expected, std_dev = spend.mean(), noise_variance(spend, visit) ** 0.5
     assert_mean(released_means(table, rng), expected, std_dev)
     # The negative control: a number at the grid point below it, as bins would have it.
-    monkeypatch.setattr(QuestionEncoder, "round", lambda self, rows, keys: rows.outcomes.categories)
+    monkeypatch.setattr(
+        QuestionEncoder, "round", lambda self, rows, names, keys: rows.outcomes.categories
+    )
     with pytest.raises(AssertionError, match="mean is off"):
         assert_mean(released_means(table, rng), expected, std_dev)

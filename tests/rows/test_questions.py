@@ -18,10 +18,10 @@ from clusterdp.errors import DataError, ParameterError
 from clusterdp.outcomes.published_names import question_names
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows import questions
-from clusterdp.rows.encoding import RowEncoder
-from clusterdp.rows.keys import ReleaseKey, UnitIds, fold_numbers
+from clusterdp.rows.encoding import QuestionEncoder, RowEncoder
+from clusterdp.rows.keys import KeyRing, ReleaseKey, UnitIds, fold_numbers, response_key
 from clusterdp.rows.questions import QuestionRule
-from clusterdp.rows.tally import Asked, RowCounter
+from clusterdp.rows.tally import CountPlan, CountRequest
 from clusterdp.spec.columns import Columns
 from joint_enumeration import category_chances
 from two_questions import ASKED, COLUMNS, SPACES, asked_of_some, some_table
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.randomizing import BatchRandomizer
 
 KEY = ReleaseKey(bytes(32))
+KEYS = KeyRing(KEY)
 RULE = QuestionRule(salt=KEY.question_salt(), asked=ASKED)
 NAMES = COLUMNS.question_names
 # Their channels are public; numbers are rounded in the second one.
@@ -51,7 +52,7 @@ def randomizer_of(table: pl.DataFrame, columns: Columns = COLUMNS) -> BatchRando
     channels = [one.settled_rows(space).public_channel(space) for one, space in pairs]
     layout = prepared.layout
     groups = np.zeros_like(layout.sizes)
-    return prepared.randomizer([replace(one, groups=groups) for one in channels], KEY)
+    return prepared.randomizer([replace(one, groups=groups) for one in channels])
 
 
 def test_the_question_depends_on_the_id_and_the_salt_alone(rng: np.random.Generator) -> None:
@@ -60,7 +61,7 @@ def test_the_question_depends_on_the_id_and_the_salt_alone(rng: np.random.Genera
     encoder = randomizer_of(table).encoder
 
     def asked(batch: pl.DataFrame, by: RowEncoder = encoder) -> list[int]:
-        codes = by(batch).question_codes
+        codes = by(batch, KEYS).question_codes
         assert codes is not None
         return list(map(int, codes))
 
@@ -132,7 +133,7 @@ def test_a_row_answers_its_own_question_alone(text_ids: bool, rng: np.random.Gen
     if text_ids:  # longer than the blocks that are made for all ids at once
         table = table.with_columns(pl.format("{}{}", pl.lit("x" * 70), "user").alias("user"))
     randomize = randomizer_of(table)
-    honest = randomize(table).rows
+    honest = randomize(table, KEYS)[0]
     assert honest.columns == [
         *("user", "treated", "market", "tier", "fold", "question", "response"),
         *("visit_debiased", "sale_debiased", "rounds_debiased"),
@@ -147,10 +148,10 @@ def test_a_row_answers_its_own_question_alone(text_ids: bool, rng: np.random.Gen
     }
     for names, own in ((FUNNEL, ~is_first), (NUMBER, is_first)):
         other = table.with_columns(changed[name].alias(name) for name in names)
-        found = randomize(other).rows
+        found = randomize(other, KEYS)[0]
         assert found.filter(own).equals(honest.filter(own))
         assert not found.filter(~own).equals(honest.filter(~own))
-    parts = [randomize(table[start : start + 37]).rows for start in range(0, 400, 37)]
+    parts = [randomize(table[start : start + 37], KEYS)[0] for start in range(0, 400, 37)]
     assert pl.concat(parts).equals(honest)
     asked_first = honest.filter(is_first)
     assert asked_first.drop_nulls(["visit_debiased", "sale_debiased"]).height == is_first.sum()
@@ -159,7 +160,7 @@ def test_a_row_answers_its_own_question_alone(text_ids: bool, rng: np.random.Gen
     assert honest.filter(~is_first)["visit_debiased"].null_count() == (~is_first).sum()
     for number, (question, names) in enumerate(zip(randomize.questions, OUTCOMES, strict=True)):
         rows = honest.filter(honest["question"] == NAMES[number])
-        for name, decoding in zip(names, question.row_randomizer.decodings, strict=True):
+        for name, decoding in zip(names, question.decodings, strict=True):
             assert rows[f"{name}_debiased"].to_list() == decoding.gather(rows["response"]).to_list()
 
 
@@ -180,8 +181,12 @@ def machine_rows(number: int, truth: tuple[float, ...]) -> FloatArray:
     first = some_table(16, np.random.default_rng(0))
     randomize = randomizer_of(first)
     of_rule = unit_key(randomize)
-    response = [one.row_randomizer.aes_key for one in randomize.questions]
-    rounding = [key for one in randomize.questions for key in one.rounding_keys]
+    response = [KEYS[one.response_key] for one in randomize.questions]
+    rounding = [
+        KEYS[key]
+        for one in SPACES
+        for key in QuestionEncoder.of(one, clip=False).rounding_keys("rows")
+    ]
     own = response[number]
     words = WordGrid(N_WORDS, (of_rule, own, *rounding))
     # The other question's rows are not looked at.
@@ -189,9 +194,9 @@ def machine_rows(number: int, truth: tuple[float, ...]) -> FloatArray:
     with pytest.MonkeyPatch.context() as patch:
         for module in ("randomizing", "encoding", "questions"):
             patch.setattr(f"clusterdp.rows.{module}.unit_words", words)
-        rows = randomize(table).rows
+        rows = randomize(table, KEYS)[0]
     asked = (rows["question"] == NAMES[number]).to_numpy()
-    n_outputs = randomize.questions[number].row_randomizer.n_outputs
+    n_outputs = randomize.questions[number].n_outputs
     return np.bincount(rows["response"].to_numpy()[asked], minlength=n_outputs) / n_units
 
 
@@ -224,7 +229,7 @@ def audit_words() -> None:
 
 def choose_by_the_word_of_rows(patch: pytest.MonkeyPatch) -> None:
     """The question is chosen with the word that the response is drawn by."""
-    key = KEY.for_response(FUNNEL)
+    key = KEYS[response_key(FUNNEL)]
 
     def numbers(self: QuestionRule, units: UnitIds) -> CodeArray:
         places = vars(questions)["unit_words"](units, key)[:, 0] >> np.uint64(48)
@@ -247,28 +252,27 @@ def test_counts_are_of_units_that_are_asked_and_sums_of_everyone(rng: np.random.
     table = some_table(400, rng)
     prepared, everyone = prepared_of(table), prepare(table, columns=COLUMNS, spaces=SPACES)
     numbers = RULE.numbers(UnitIds(table["user"]))
-    asked = [Asked(sums=True, levels=((), ("tier",)), counts=True, count_key=KEY)] * 2
+    asked = [CountRequest(sums=True, levels=((), ("tier",)), counts=True, rounded=True)] * 2
     found, whole = (
-        one.table.count(one.layout, one.encoder, asked=asked, asking=one.asking)
-        for one in (prepared, everyone)
+        one.table.run(one.pass_with(KEYS, counts=asked)) for one in (prepared, everyone)
     )
     assert found.seen == whole.seen
-    for number, (ours, theirs) in enumerate(zip(found.totals, whole.totals, strict=True)):
+    pairs = zip(found.counted.totals, whole.counted.totals, strict=True)
+    for number, (ours, theirs) in enumerate(pairs):
         np.testing.assert_array_equal(ours.sums, theirs.sums)
         np.testing.assert_array_equal(ours.squares, theirs.squares)
         for level in theirs.groups:
             np.testing.assert_array_equal(ours.groups[level].sums, theirs.groups[level].sums)
-        np.testing.assert_array_equal(found.counts[number], whole.counts[number])
+        one, other = (of.counted.questions[number].counts for of in (found, whole))
+        np.testing.assert_array_equal(one, other)
         part = table.filter(numbers == number)
         alone = prepare(part, columns=COLUMNS, spaces=SPACES)
-        of_part = alone.table.count(alone.layout, alone.encoder, asked=asked).totals[number]
+        of_part = alone.table.run(alone.pass_with(KEYS, counts=asked)).counted.totals[number]
         np.testing.assert_array_equal(ours.counts, of_part.counts)
         assert ours.counts.sum() == len(part)
     # Without rounding, as looks have them: at the grid point below.
-    at_points = [Asked(counts=True)] * 2
-    below = prepared.table.count(
-        prepared.layout, prepared.encoder, asked=at_points, asking=prepared.asking
-    )
+    at_points = [CountRequest(counts=True)] * 2
+    below = prepared.count(at_points).counted
     rounds = table.filter(numbers == 1)["rounds"].to_numpy()
     in_bins = np.bincount(np.searchsorted([1, 4], rounds, side="right"), minlength=3)
     np.testing.assert_array_equal(below.totals[1].counts.sum(axis=(0, 1)), in_bins)
@@ -279,10 +283,12 @@ def test_what_is_counted_of_some_has_a_section_of_its_own(rng: np.random.Generat
     layout, cells = prepared.layout, prepared.encoder
     for asking, more in ((None, (0, 3)), (RULE, (3, 3))):
         encoder = RowEncoder.of(COLUMNS, SPACES, cells, asking, clip=False)
-        wanted = [Asked(counts=True, count_key=KEY)] * 2
-        counters = RowCounter.of(encoder, layout, wanted).questions
+        wanted = [CountRequest(counts=True, rounded=True)] * 2
+        counters = CountPlan.from_requests(encoder, layout, wanted).questions
         assert [one.width - one.n_categories for one in counters] == list(more)
-        counters = RowCounter.of(encoder, layout, [Asked(count_key=KEY)] * 2).questions
+        counters = CountPlan.from_requests(
+            encoder, layout, [CountRequest(rounded=True)] * 2
+        ).questions
         assert all(one.width == one.n_categories for one in counters)
 
 
@@ -291,7 +297,7 @@ def test_several_questions_need_a_rule(rng: np.random.Generator) -> None:
     made = randomizer_of(table)
     prepared = prepare(table, columns=COLUMNS, spaces=SPACES)
     with pytest.raises(ValueError, match="several questions need a rule"):
-        prepared.randomizer([None, None], KEY)  # type: ignore[list-item]  # never looked at
+        prepared.randomizer([None, None])  # type: ignore[list-item]  # never looked at
     assert made.encoder.asking == RULE
     histograms = (cdp.noisy_histogram(epsilon=1),) * 2
     assert prepared.asking_by(histograms, KEY).asking is None

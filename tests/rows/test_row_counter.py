@@ -14,7 +14,7 @@ from clusterdp.outcomes.declaration import declare
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.tally import Asked, RowCounter
+from clusterdp.rows.tally import CountPlan, CountRequest
 from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def test_what_is_counted(mechanism: cdp.Mechanism, *, sums: bool, counts: bool) 
     space = space_of()
     prepared = prepare(table, columns=COLUMNS, spaces=(space,))
     encoder = RowEncoder.of(COLUMNS, (space,), prepared.encoder, clip=False)
-    asked = asked_of(mechanism, prepared.layout, KEY)
-    (counter,) = RowCounter.of(encoder, prepared.layout, [asked]).questions
+    asked = asked_of(mechanism, prepared.layout)
+    (counter,) = CountPlan.from_requests(encoder, prepared.layout, [asked]).questions
     assert counter.sums == sums
-    assert bool(counter.count_keys) == counts
+    assert bool(counter.rounding_keys) == counts
     assert counter.width == space.n_categories * (1 + counts) + 4 * sums
 
 
@@ -65,8 +65,8 @@ def test_sums_of_numbers_are_those_of_the_table(rng: np.random.Generator) -> Non
     )
     space = space_of()
     prepared = prepare(table, columns=COLUMNS, spaces=(space,))
-    found = prepared.table.count(prepared.layout, prepared.encoder, asked=[Asked(sums=True)])
+    (totals,) = prepared.count([CountRequest(sums=True)]).counted.totals
     unit = float(space.metric_lattice().units[1])
     clipped = table.with_columns(pl.col("spend").clip(0, 10)).group_by("arm").agg(pl.sum("spend"))
     expected = clipped.sort("arm")["spend"].to_numpy()
-    np.testing.assert_allclose(found.totals[0].sums[0, :, 1] * unit, expected, rtol=1e-9)
+    np.testing.assert_allclose(totals.sums[0, :, 1] * unit, expected, rtol=1e-9)

@@ -13,10 +13,9 @@ import clusterdp as cdp
 from clusterdp.rows.column_types import (
     NO_NUMBER,
     PLAIN,
-    SHAPES,
+    TEXT_KINDS,
     Notation,
-    count_shapes,
-    found_shape,
+    count_text_kinds,
     to_number,
 )
 
@@ -33,10 +32,10 @@ def read(texts: list[str | None], notation: Notation = PLAIN) -> list[float | No
 
 def shape(text: str, notation: Notation = PLAIN) -> str | None:
     """What a text is called; None if nothing is wrong with it."""
-    frame = pl.DataFrame({"y": [text, "7"]}).select(count_shapes(["y"], notation))
-    found = found_shape("y", frame["y"][0].to_list())
-    assert found is None or found.n_rows == 1
-    return None if found is None else found.named
+    frame = pl.DataFrame({"y": [text, "7"]}).select(count_text_kinds(["y"], notation))
+    counts = frame["y"][0].to_list()
+    assert sum(counts) <= 1
+    return TEXT_KINDS[counts.index(1)].named if sum(counts) else None
 
 
 def test_missing_is_a_short_list_of_words() -> None:
@@ -126,7 +125,6 @@ def test_decimal_points_are_named_where_commas_were_declared() -> None:
 def test_what_is_declared_is_no_trouble() -> None:
     assert [shape(text, GERMAN) for text in ("51,55", "1.234,5", "NA", "")] == [None] * 4
     assert shape("7") is None
-    assert found_shape("y", [0] * (len(SHAPES) + 1)) is None
 
 
 @pytest.mark.parametrize(

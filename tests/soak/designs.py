@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.cells.layout import Layout
 from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalBound, OptimalChannel
 from clusterdp.mechanisms.draw import check_exact, complete, draw_statistics
-from clusterdp.rows.randomizing import RowRandomizer
+from clusterdp.rows.encoding import QuestionEncoder
+from clusterdp.rows.randomizing import QuestionRandomizer
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from soak.report import Line
@@ -86,7 +88,8 @@ def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
     drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
     channel = complete(drawn, layout, space, mechanism).channel
     if channel is not None:
-        RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
+        encoder = QuestionEncoder.of(one_outcome("y", space), clip=False)
+        QuestionRandomizer.from_channel(encoder, channel)
     return channel
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp._progress import NoProgress
 from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import CellRelease
@@ -18,7 +19,7 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Drawn, KeptLooks, Unrecorded
 from clusterdp.releasing.prepare import Prepared
 from clusterdp.releasing.prepare import prepare as prepare_release
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import LocalFolder
@@ -250,7 +251,7 @@ def publish_again(
         again: Where to publish it.
     """
     prepared = replace(prepared, provenance=published.provenance)
-    seen = prepared.table.count(prepared.layout, prepared.encoder).seen
+    seen = prepared.count().seen
     drawn = Drawn(
         tuple(CellRelease(one.statistics, one.channel) for one in published.questions),
         key.tag(seen),
@@ -259,7 +260,7 @@ def publish_again(
         prepared,
         record.terms.mechanisms,
         LocalFolder(again),
-        Silence(),
+        NoProgress(),
         journal=Replay(
             key=key,
             rows_by=key.for_attempt(record.n_attempts),

@@ -13,13 +13,14 @@ import polars as pl
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp._progress import NoProgress
 from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_folder
 from clusterdp.published.notes import release_notes
 from clusterdp.published.visible import what_is_visible
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.clusters import PublicClusters
 from clusterdp.spec.columns import Columns
@@ -159,7 +160,7 @@ def _publish(
         ),
         (mechanism,),
         LocalFolder(target),
-        Silence(),
+        NoProgress(),
         journal=Unrecorded(ReleaseKey(rng.bytes(32))),
         add_noise=simulated_noise(rng),
     )

@@ -94,14 +94,15 @@ def test_what_no_manifest_names_stays_on_this_machine(
     table: pl.DataFrame, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if a step of a release had forgotten true rows in the private folder."""
-    write_rows = LocalTable.write_rows
+    honest = LocalTable.run
 
-    def forgetful(own: LocalTable, wanted: Any, *more: Any) -> Any:
-        (Path(wanted.folder) / ".sorting-more").mkdir()
-        table.write_parquet(Path(wanted.folder) / ".sorting-more" / "rows.parquet")
-        return write_rows(own, wanted, *more)
+    def forgetful(own: LocalTable, asked: Any) -> Any:
+        if asked.folder is not None:
+            (Path(asked.folder) / ".sorting-more").mkdir()
+            table.write_parquet(Path(asked.folder) / ".sorting-more" / "rows.parquet")
+        return honest(own, asked)
 
-    monkeypatch.setattr(LocalTable, "write_rows", forgetful)
+    monkeypatch.setattr(LocalTable, "run", forgetful)
     publish(table, StoreFolder.at(f"{bucket.uri}/out"))
     assert not [name for name in bucket.names("out") if "/" in name]
     assert not [one for one in verify_folder(f"{bucket.uri}/out") if one.problem]

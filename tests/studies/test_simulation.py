@@ -11,6 +11,7 @@ from assertions import assert_mean, assert_variance
 from categories import one_outcome
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.pipeline import run_release
+from clusterdp.releasing.prepare import prepare_table
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
@@ -57,8 +58,9 @@ def test_simulated_counts_agree_with_released_rows(
         )
         estimates.append(cdp.estimate(release, use="rows"))
     rows = LocalTable(rows=table.lazy(), columns=COLUMNS, spaces=(CLICKS,), clip=False)
-    layout, encoder = rows.read_layout(None)
-    counts = rows.count(layout, encoder).counts[0]
+    prepared = prepare_table(rows)
+    layout = prepared.layout
+    counts = prepared.count().counted.questions[0].counts
     simulated = simulate_releases(
         counts, layout, SPACE, mechanism, n_replicates=20_000, rng=rng, use="rows"
     )

@@ -9,7 +9,7 @@ import polars as pl
 
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.randomizing import BatchRandomizer
-from clusterdp.rows.value_codes import CellEncoder, Labels
+from clusterdp.rows.value_codes import CellEncoder, ValueCodes
 from clusterdp.spec.columns import Columns
 from populations import make_layout
 
@@ -17,23 +17,24 @@ if TYPE_CHECKING:
     from clusterdp._arrays import WordArray
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.rows.keys import ReleaseKey, UnitIds
+    from clusterdp.rows.keys import UnitIds
 
 
 def encoder_of(space: Categories) -> RowEncoder:
     """Rows of one cluster, `market` 0, and the arms 0 and 1."""
     columns = Columns(unit="user", arm="treated", cluster="market", outcomes=space.declared.names)
-    cells = CellEncoder(clusters=Labels.of(pl.Series([0])), arms=Labels.of(pl.Series([0, 1])))
+    cells = CellEncoder(
+        clusters=ValueCodes.from_column(pl.Series([0])),
+        arms=ValueCodes.from_column(pl.Series([0, 1])),
+    )
     return RowEncoder.of(columns, (space,), cells, clip=False)
 
 
-def randomizer_of(
-    space: Categories, mechanism: Mechanism, n_units: int, key: ReleaseKey
-) -> BatchRandomizer:
+def randomizer_of(space: Categories, mechanism: Mechanism, n_units: int) -> BatchRandomizer:
     """What randomizes rows of control, where no counts are published."""
     layout = make_layout([[n_units, 1]])
     channel = mechanism.settled_rows(space).design(layout, space, None)
-    return BatchRandomizer.of(encoder_of(space), [channel], layout, key)
+    return BatchRandomizer.from_channels(encoder_of(space), [channel], layout)
 
 
 def batch_of(outcomes: dict[str, object], n_units: int) -> pl.DataFrame:

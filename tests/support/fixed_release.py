@@ -14,14 +14,15 @@ import numpy as np
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp._progress import NoProgress
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.column_types import PLAIN, texts_as_numbers
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.opening import open_source
-from clusterdp.sources.source import NamedSource, Wanted
+from clusterdp.sources.source import ColumnRequest, NamedSource
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE
 from clusterdp.storage.folder import FileSum, LocalFolder
@@ -36,7 +37,7 @@ KEY = ReleaseKey(b"k" * 32)
 LONG = 100_000_000
 SPACE = one_outcome("spend", cdp.OutcomeSpace.of([0, LONG]))
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("spend",), kept=("tier",))
-_WANTED = Wanted(public=COLUMNS.public, outcomes=COLUMNS.outcomes, unit=COLUMNS.unit)
+_WANTED = ColumnRequest(public=COLUMNS.public, outcomes=COLUMNS.outcomes, unit=COLUMNS.unit)
 MECHANISMS = {
     "rows": cdp.uniform_prior_dp(epsilon=1),
     "channels": cdp.optimal(epsilon=1, noise_scale=4, sums=cdp.SumShares(clusters=0.3)),
@@ -75,7 +76,7 @@ def release_into(
         prepare_table(table),
         (MECHANISMS[mechanism],),
         target,
-        Silence(),
+        NoProgress(),
         journal=Unrecorded(KEY),
         add_noise=blind_noise,
     )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 import clusterdp as cdp
+from clusterdp._progress import NoProgress
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.owner.job import python_task
 from clusterdp.planning.decide import Draft
 from clusterdp.releasing import looking, questions
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.noise import add_exact_noise
@@ -79,8 +80,7 @@ class Clock:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.passed, self.deadly = 0, 0
         for owner, name in (
-            (LocalTable, "count"),
-            (LocalTable, "count_and_write"),
+            (LocalTable, "run"),
             (NoisyLook, "draw"),
             (looking, "settle"),
             (questions, "draw_together"),
@@ -137,7 +137,7 @@ def publish_again(
     target = LocalFolder(folder)
     prepared = replace(prepared_players(), provenance=provenance)
     write_with(
-        prepared, (mechanism,), target, Silence(), journal=journal, add_noise=add_exact_noise
+        prepared, (mechanism,), target, NoProgress(), journal=journal, add_noise=add_exact_noise
     )
 
 

@@ -15,10 +15,9 @@ import numpy as np
 import polars as pl
 
 from clusterdp.cells.layout import stratified_weights
-from clusterdp.engines.base import row_encoder
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.tally import RowCounter, Tally
+from clusterdp.rows.keys import KeyRing, ReleaseKey
+from clusterdp.rows.tally import CountPlan, Tally
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE
 
@@ -106,11 +105,11 @@ class NeighbourTables:
     def centres(self, mechanism: Mechanism, unit: int, row: Row) -> list[Centre]:
         """What noise is added to where a unit has these outcomes, but for counts of categories."""
         layout = self.prepared.layout
-        encoder = row_encoder(self.prepared.table, self.prepared.encoder)
-        counter = RowCounter.of(encoder, layout, [asked_of(mechanism, layout, KEY)])
-        tally = Tally.empty(counter, layout.sizes.size)
-        tally.add(counter.encoder(self._with_outcomes(unit, row)))
-        totals = counter.questions[0].totals(tally.questions[0], layout)
+        encoder, keys = self.prepared.table.encoder(self.prepared.encoder), KeyRing(KEY)
+        plan = CountPlan.from_requests(encoder, layout, [asked_of(mechanism, layout)])
+        tally = Tally.empty(plan)
+        tally.add(plan.encoder(self._with_outcomes(unit, row), keys), keys)
+        (totals,) = tally.totals
         found = []
 
         def write_down(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:

@@ -8,14 +8,15 @@ import numpy as np
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp._progress import NoProgress
 from clusterdp.engines.spark._sources import texts_as_numbers
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.column_types import PLAIN
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.sources.source import Wanted
+from clusterdp.sources.source import ColumnRequest
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
@@ -36,7 +37,7 @@ WIDE_SPACE = one_outcome("clicks", cdp.OutcomeSpace.of([0, 1, 100_000_000]))
 WIDE_COLUMNS = Columns(
     unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("name", "spend")
 )
-WIDE_WANTED = Wanted(
+WIDE_WANTED = ColumnRequest(
     public=WIDE_COLUMNS.public, outcomes=WIDE_COLUMNS.outcomes, unit=WIDE_COLUMNS.unit
 )
 
@@ -51,7 +52,7 @@ def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
         prepare_table(table),
         (cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5),),
         target,
-        progress or Silence(),
+        progress or NoProgress(),
         journal=Unrecorded(KEY),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
@@ -65,7 +66,7 @@ def write_wide(rows: DataFrame, folder: Path) -> dict[str, str]:
         prepare_table(table),
         (cdp.uniform_prior_dp(epsilon=1),),
         LocalFolder(folder),
-        Silence(),
+        NoProgress(),
         journal=Unrecorded(KEY),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp._progress import NoProgress
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
 
@@ -49,7 +50,7 @@ def write_fixed(
         prepared,
         mechanisms,
         target,
-        Silence(),
+        NoProgress(),
         journal=Unrecorded(key),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )

@@ -29,7 +29,7 @@ from clusterdp.estimation.effects.families import VARYING
 from clusterdp.estimation.estimate import estimate as estimate_effects
 from clusterdp.published.rows import read_errors
 from clusterdp.sources.opening import open_unstored
-from clusterdp.sources.source import NamedSource, Wanted
+from clusterdp.sources.source import ColumnRequest, NamedSource
 
 if TYPE_CHECKING:
     import polars as pl
@@ -187,7 +187,7 @@ def estimate(
 
 
 def _open_segments(source: str, query: str | None, on: str | None) -> pl.LazyFrame:
-    return open_unstored(NamedSource(name=source, query=query), Wanted(unit=on))
+    return open_unstored(NamedSource(name=source, query=query), ColumnRequest(unit=on))
 
 
 def _parse_shares(text: str) -> dict[str, float]:

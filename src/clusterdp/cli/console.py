@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from clusterdp._progress import NoProgress
 from clusterdp._text import is_plain, plain_text
 from clusterdp.document.text import terminal_width, wrapped
 from clusterdp.errors import ClusterDPError, OwnerNotice, ParameterError
 from clusterdp.owner.plan import with_plan
-from clusterdp.releasing.targets import Silence
 from clusterdp.spec.fields import DECLARED, flag_of
 from clusterdp.spec.parse import change_options, parse, read_options
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as RichProgress
 
-    from clusterdp.engines.base import Stages
+    from clusterdp._progress import Progress
     from clusterdp.spec.request import Request
 
 
@@ -194,10 +194,10 @@ class Bars:
 
 
 @contextmanager
-def progress_bars() -> Iterator[Stages]:
+def progress_bars() -> Iterator[Progress]:
     """Progress bars on a terminal, silence elsewhere."""
     if not sys.stderr.isatty():
-        yield Silence()
+        yield NoProgress()
         return
     from rich import progress as rich
     from rich.console import Console

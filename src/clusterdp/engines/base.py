@@ -1,146 +1,108 @@
-"""What an engine is: passes over a table that it counts and randomizes."""
+"""What an engine is: passes over a table that it counts and randomizes.
+
+Why a table is refused, and what its owner is told of it, is worded here for all engines.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from clusterdp.engines.cells import CellOptions, unplain
+from clusterdp._progress import RowsDone, no_progress
+from clusterdp._text import counted
+from clusterdp.engines.cells import CellOptions, refuse_missing, unplain
 from clusterdp.engines.crossed_columns import crossed_parts, crossed_private, possible_parts
-from clusterdp.engines.refusals import (
-    clipping_notices,
-    refuse_repeated,
-    refuse_text,
-    refuse_unsound,
-)
-from clusterdp.errors import ParameterError, TableChangedError
+from clusterdp.errors import DataError, ParameterError, TableChangedError
 from clusterdp.outcomes.published_names import COMMON
-from clusterdp.rows.column_types import PLAIN, Notation, found_shape
+from clusterdp.rows.column_types import PLAIN, TEXT_KINDS, Notation
 from clusterdp.rows.encoding import RowEncoder
-from clusterdp.rows.tally import Asked, RowCounter
-from clusterdp.sources.source import Wanted
+from clusterdp.sources.source import ColumnRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
-    from clusterdp._arrays import IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import Tally
+    from clusterdp.rows.tally import CountPlan, CountRequest, QuestionTally, Tally
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.spec.columns import Columns
-    from clusterdp.statistics.base import CellTotals
     from clusterdp.storage.folder import Destination, FileSum, RowOrderKind
 
-# Takes the number of rows that were read since it was last called.
-Progress = Callable[[int], None]
 # What passes are called where progress is shown.
 COUNTING, RANDOMIZING = "counting cells", "randomizing rows"
 BOTH_AT_ONCE = "counting cells and randomizing rows"
 
 
-def no_progress(n_rows: int) -> None:
-    """Ignore progress."""
-
-
-class Stages(Protocol):
-    """Where a long run reports to."""
-
-    def stage(self, name: str, n_rows: int) -> Progress:
-        """Start a stage over that many rows; returns what to call with rows done."""
-        ...
-
-
-class Counted(NamedTuple):
-    """What pass 1 found, for the owner's side of the pipeline alone.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pass:
+    """One pass over the rows of a table: it counts them, randomizes them, or does both.
 
     Attributes:
-        counts: Of each question, rows by category, numbers at the grid point below; axes `[cluster,
-            arm, category]`. Safety nets alone use them.
-        totals: Of each question, what statistics are drawn from.
-        seen: What was read.
-        notices: Warnings about the table, for the owner alone. They never decide anything.
-    """
-
-    counts: tuple[IntArray, ...]
-    totals: tuple[CellTotals, ...]
-    seen: Fingerprint
-    notices: tuple[str, ...] = ()
-
-
-class CountedCells(NamedTuple):
-    """The units of cells, by the labels that rows are given; and what was read.
-
-    Attributes:
-        sizes: Axes `[cluster, arm]`.
-        seen: What was read.
-    """
-
-    sizes: IntArray
-    seen: Fingerprint
-
-
-class WantedRows(NamedTuple):
-    """Rows that are to be written.
-
-    Attributes:
-        randomizer: What randomizes them.
-        folder: Where they are put: a private folder, which becomes public when all is done; or, if
-            only Spark reaches the place, the place itself.
-        only: The table that they must be of: of another one, no row is stored that can be read.
+        encoder: Rows as codes.
+        layout: The cells.
+        keys: The keys of the release (a `KeyRing`), by the names that encoder and randomizer have
+            for them. None are needed to count rows whose clusters are public.
+        counts: What to count of each question beside rows by category; None to count nothing. What
+            is counted is checked: of another pass, rows need not be.
+        randomizer: What randomizes rows; None to publish none.
+        folder: Where rows are put: a private folder, which becomes public when all is done; or, if
+            only Spark reaches the place, the place itself. None to get them as a frame.
+        only: The table that rows must be of: of another one, no row is stored that can be read.
             None if that is compared afterwards.
+        is_first: Whether this counts the cells of private clusters for the first time: of the sizes
+            of the layout, those of arms alone are then compared.
+        progress: Is called with rows done.
     """
 
-    randomizer: BatchRandomizer
-    folder: str
+    encoder: RowEncoder
+    layout: Layout
+    keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    counts: Sequence[CountRequest] | None = None
+    randomizer: BatchRandomizer | None = None
+    folder: str | None = None
     only: Fingerprint | None = None
+    is_first: bool = False
+    progress: RowsDone = no_progress
+
+    def keys_for(self, workers: CountPlan | BatchRandomizer) -> dict[str, bytes]:
+        """The keys that those need who count or randomize, and no others: they can be sent."""
+        return {name: self.keys[name] for name in workers.key_names}
 
 
-class WrittenRows(NamedTuple):
-    """What a pass that randomizes read and wrote.
+class PassResult(NamedTuple):
+    """What a pass found, for the owner's side of the pipeline alone.
 
     Attributes:
         seen: What was read.
-        files: The files it wrote, by their names in the folder.
-        notices: Warnings about what is published with the rows, for the owner alone.
+        tally: What was counted; None if nothing was.
+        rows: Randomized rows, as a frame of the library that the table came from; None if there are
+            none, or they are in files.
+        files: The files of rows that it wrote, by their names in the folder.
+        notices: Warnings about the table and what is published of it, for the owner alone. They
+            never decide anything.
     """
 
     seen: Fingerprint
-    files: dict[str, FileSum]
+    tally: Tally | None = None
+    rows: Any = None
+    files: Mapping[str, FileSum] = MappingProxyType({})
     notices: tuple[str, ...] = ()
 
-
-class CollectedRows(NamedTuple):
-    """Randomized rows as a frame; what was read, and the warnings, as in `WrittenRows`."""
-
-    rows: Any
-    seen: Fingerprint
-    notices: tuple[str, ...] = ()
-
-
-class FirstPass(NamedTuple):
-    """What an engine found in pass 1.
-
-    Attributes:
-        tally: Counts, and how many rows cannot be used.
-        count_repeated: Counts the rows that repeat the id of another.
-        notices: The warnings of the safety nets.
-    """
-
-    tally: Tally
-    count_repeated: Callable[[], int]
-    notices: Callable[[], tuple[str, ...]]
+    @property
+    def counted(self) -> Tally:
+        """What was counted, by a pass that counts."""
+        assert self.tally is not None  # noqa: S101 - whoever asks for it has it counted
+        return self.tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +149,11 @@ class TableOptions:
         return replace(self, columns=columns.keeping(part for part in parts if part != columns.arm))
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ColumnRequest:
         """What a table by name is read for."""
         columns = self.columns
         private = set(columns.secrets) - set(columns.outcomes)
-        return Wanted(
+        return ColumnRequest(
             public={*columns.public, *possible_parts(columns.cluster)} - private,
             outcomes=columns.secrets,
             labelled={*self.labels, *private},
@@ -220,15 +182,15 @@ class TableOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table(TableOptions, ABC):
-    """A table that an engine can read twice.
+class EngineTable(TableOptions, ABC):
+    """A table that an engine can read several times.
 
     Attributes:
-        writes_unseen: Whether the engine writes rows where nobody else sees them, so that it can
-            also write them while it counts, see `count_and_write`.
+        writes_privately: Whether the engine writes rows where nobody else sees them, so that a pass
+            may count and randomize at once. Rows are then on disk before all of them were checked.
     """
 
-    writes_unseen: ClassVar[bool] = False
+    writes_privately: ClassVar[bool] = False
 
     @property
     def row_order(self) -> RowOrderKind:
@@ -246,6 +208,10 @@ class Table(TableOptions, ABC):
             raise unplain(name, "keep")
         return found
 
+    def encoder(self, cells: CellEncoder, asking: QuestionRule | None = None) -> RowEncoder:
+        """What encodes its rows, whose units are asked questions by a rule."""
+        return RowEncoder.of(self.columns, self.spaces, cells, asking, clip=self.clip)
+
     @abstractmethod
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of the table, and how to encode its rows: no other column is read."""
@@ -254,114 +220,42 @@ class Table(TableOptions, ABC):
     def unplain_columns(self) -> list[str]:
         """Which kept columns are texts that cannot be shown everywhere; no other is read."""
 
-    def count(
-        self,
-        layout: Layout,
-        encoder: CellEncoder,
-        progress: Progress = no_progress,
-        asked: Sequence[Asked] | None = None,
-        asking: QuestionRule | None = None,
-    ) -> Counted:
-        """Pass 1: check every row and count outcomes.
-
-        Args:
-            layout: The cells.
-            encoder: How rows are assigned to cells.
-            progress: Is called with rows done.
-            asked: What to count of each question beside rows by category; by default nothing.
-            asking: Which question each unit is asked; None where there is one.
+    @abstractmethod
+    def run(self, asked: Pass) -> PassResult:
+        """Read every row once.
 
         Raises:
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
+            TableChangedError: If the table is not the one that the layout, or an earlier pass, is
+                of.
         """
-        wanted = [Asked() for _ in self.spaces] if asked is None else asked
-        counter = RowCounter.of(row_encoder(self, encoder, asking), layout, wanted)
-        with self.first_pass(counter, layout, progress) as found:
-            return self.checked(found, layout)
-
-    def count_and_write(
-        self,
-        layout: Layout,
-        asked: Sequence[Asked],
-        wanted: WantedRows,
-        progress: Progress = no_progress,
-    ) -> tuple[Counted, WrittenRows]:
-        """Count, and write rows whose channels are public, in one pass.
-
-        Only an engine that writes unseen does it. Rows are then on disk before all of them were
-        checked, so they go into a folder that nobody else can read.
-
-        Args:
-            layout: The cells.
-            asked: What to count of each question, as in `count`.
-            wanted: What is written, and where.
-            progress: Is called with rows done.
-        """
-        raise NotImplementedError(f"{type(self).__name__} reads a table in two passes")
-
-    def checked(self, found: FirstPass, layout: Layout) -> Counted:
-        """What a pass that counts found.
-
-        Raises:
-            DataError: As `count`.
-        """
-        self._refuse_rows(found)
-        counted = _to_counts(found.tally, layout)
-        notices = (*clipping_notices(found.tally, self), *found.notices())
-        return counted._replace(notices=notices)
-
-    def _refuse_rows(self, found: FirstPass) -> None:
-        """Raise a DataError unless every row can be used."""
-        if not found.tally.in_space:
-            shapes = ((name, found_shape(name, n)) for name, n in self.text_shapes().items())
-            refuse_text({name: shape for name, shape in shapes if shape is not None}, self)
-        refuse_unsound(found.tally, self)
-        refuse_repeated(found.count_repeated(), self.columns.unit, self.aggregates)
-
-    def count_cells(
-        self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
-    ) -> CountedCells:
-        """A pass before pass 1: check every row, and count the units of cells.
-
-        For clusters that are private. Arguments and errors are as those of `count`; of the sizes of
-        the layout, those of arms alone are compared.
-        """
-        wanted = [Asked() for _ in self.spaces]
-        counter = RowCounter.of(row_encoder(self, encoder), layout, wanted)
-        with self.first_pass(counter, layout, progress) as found:
-            tally = found.tally
-            self._refuse_rows(found)
-            sizes = tally.questions[0].table.sum(axis=-1).reshape(layout.sizes.shape)
-            if not np.array_equal(sizes.sum(axis=0), layout.sizes.sum(axis=0)):
-                raise TableChangedError
-            return CountedCells(sizes, tally.seen)
-
-    @abstractmethod
-    def first_pass(
-        self, counter: RowCounter, layout: Layout, progress: Progress
-    ) -> AbstractContextManager[FirstPass]:
-        """Read every row once. What was found can be used within the block."""
 
     @abstractmethod
     def text_shapes(self) -> dict[str, list[int]]:
         """Of each outcome that is text, how many rows have each kind of text that is no number."""
 
     @abstractmethod
-    def write_rows(self, wanted: WantedRows, progress: Progress = no_progress) -> WrittenRows:
-        """Pass 2: the published rows into a folder.
-
-        Raises:
-            TableChangedError: If they must be of a table that this is not.
-        """
-
-    @abstractmethod
-    def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
-        """Pass 2: the published rows as a frame, evaluated once and for all."""
-
-    @abstractmethod
     def like(self, published: pl.DataFrame) -> Any:
         """Another published table as a frame of the same library."""
+
+    def check(self, asked: Pass, tally: Tally, count_repeated: Callable[[], int]) -> None:
+        """Raise an error, see `run`, unless every row that was counted can be used.
+
+        Args:
+            asked: The pass.
+            tally: What it counted.
+            count_repeated: Counts the rows that repeat the id of another.
+        """
+        if not tally.in_space:
+            refuse_text(self.text_shapes(), self)
+        refuse_unsound(tally, self)
+        refuse_repeated(count_repeated(), self.columns.unit, self.aggregates)
+        sizes = [asked.layout.sizes, *tally.sizes]
+        if asked.is_first:
+            sizes = [of_cells.sum(axis=0) for of_cells in sizes]
+        if not all(np.array_equal(sizes[0], found) for found in sizes[1:]):
+            raise TableChangedError
 
 
 class Engine(Protocol):
@@ -374,7 +268,7 @@ class Engine(Protocol):
         """A folder to publish."""
         ...
 
-    def table(self, source: Any, asked: TableOptions, out: str | None) -> Table:
+    def table(self, source: Any, asked: TableOptions, out: str | None) -> EngineTable:
         """A source as a table.
 
         `out` is where it is going to be published. Without one, only the layout of what has a name
@@ -387,16 +281,105 @@ class Engine(Protocol):
         ...
 
 
-def row_encoder(table: Table, cells: CellEncoder, asking: QuestionRule | None = None) -> RowEncoder:
-    """What encodes the rows of a table, whose units are asked questions by a rule."""
-    return RowEncoder.of(table.columns, table.spaces, cells, asking, clip=table.clip)
+def refuse_text(counts: Mapping[str, Sequence[int]], table: TableOptions) -> None:
+    """Raise a DataError if a column of outcomes has text that is no number.
+
+    The message names a kind of text, of a fixed list, and shows no value.
+
+    Args:
+        counts: Of each column that is text, how many rows have each kind.
+        table: What is declared about the table.
+    """
+    for name, of_kinds in counts.items():
+        for kind, n_rows in zip(TEXT_KINDS, of_kinds, strict=True):
+            if n_rows:
+                raise DataError(
+                    f"column {name!r} (outcome) is text and has {kind.named}"
+                    f"{_in_rows(n_rows, table)}; {kind.remedy.format(name=name)}"
+                )
 
 
-def _to_counts(tally: Tally, layout: Layout) -> Counted:
-    """What pass 1 found, if it adds up to the public sizes."""
-    tables = (question.table[:, : question.counter.n_categories] for question in tally.questions)
-    counts = tuple(table.reshape(*layout.sizes.shape, -1) for table in tables)
-    if not all(np.array_equal(one.sum(axis=-1), layout.sizes) for one in counts):
-        raise TableChangedError
-    totals = tuple(question.counter.totals(question, layout) for question in tally.questions)
-    return Counted(counts=counts, totals=totals, seen=tally.seen)
+def refuse_unsound(tally: Tally, table: TableOptions) -> None:
+    """Raise a DataError unless every row can be used.
+
+    The message shows no value. How many rows broke a rule depends on true outcomes, and several
+    refusals would add up to a histogram: only an owner who asked for it sees the number.
+    """
+    refuse_missing(table.columns.unit, "unit", tally.n_without_id)
+    if tally.n_unplain_ids:
+        raise unplain(table.columns.unit, "unit")
+    if tally.n_unlabelled:
+        several = ", or several labels of one unit" if table.aggregates else ""
+        raise DataError(
+            f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
+            f"that were not declared{several}{_in_rows(tally.n_unlabelled, table)}; declare every "
+            "label (labels=..., --labels), such as 'other' for all that are rare"
+        )
+    for question, space in zip(tally.questions, table.spaces, strict=True):
+        _refuse_outcomes(question, space, table)
+
+
+def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOptions) -> None:
+    """Raise a DataError unless every row has outcomes of a question that can be used."""
+    named = _outcomes_in_words(space)
+    if tally.n_missing:
+        raise DataError(
+            f"{named} missing values{_in_rows(tally.n_missing, table)}; declare which outcomes "
+            "may be missing (missing=[...], --missing NAME)"
+        )
+    if tally.n_outside:
+        # Labels are never clipped.
+        clips = not table.clip and not space.declared.labels
+        remedy = "declare a space that holds them" + (
+            ", or clip (clip=True, --clip)" if clips else ""
+        )
+        raise DataError(
+            f"{named} values outside the outcome space of "
+            f"{counted(space.n_categories, 'category', 'categories')}"
+            f"{_in_rows(tally.n_outside, table)}; {remedy}"
+        )
+    if tally.n_broken:
+        listed = ", ".join(repr(str(one)) for one in space.declared.implications)
+        raise DataError(
+            f"{named} combinations that the implications rule out ({listed})"
+            f"{_in_rows(tally.n_broken, table)}; declare fewer implications, or correct the rows"
+        )
+
+
+def _outcomes_in_words(space: Categories) -> str:
+    names = ", ".join(map(repr, space.declared.names))
+    return (
+        f"column {names} (outcome) has"
+        if len(space.declared.names) == 1
+        else (f"columns {names} (outcomes) have")
+    )
+
+
+def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:
+    """The warnings to the owner that outcomes were clipped, for each outcome with some."""
+    return tuple(
+        f"some values of {name!r}{_in_rows(n_rows, table)} were clipped to the ends of its space"
+        for question, space in zip(tally.questions, table.spaces, strict=True)
+        for name, n_rows in zip(space.declared.names, question.n_clipped, strict=True)
+        if n_rows
+    )
+
+
+def _in_rows(n_rows: int, table: TableOptions) -> str:
+    return f" in {counted(n_rows, 'row')}" if table.verbose else ""
+
+
+def refuse_repeated(n_repeated: int, unit: str, aggregates: Aggregates) -> None:
+    """Raise a DataError if a unit has more than one row."""
+    if not n_repeated:
+        return
+    rows = counted(n_repeated, "row")
+    if aggregates:
+        raise DataError(
+            f"column {unit!r} (unit) has ids whose public columns differ from row to row, in "
+            f"{rows}; each unit must have one arm, and one value of every other public column"
+        )
+    raise DataError(
+        f"column {unit!r} (unit) repeats an id in {rows}; privacy is promised per unit: make one "
+        "row of each unit's (aggregate='sum', --aggregate sum)"
+    )

@@ -20,8 +20,8 @@ from clusterdp.cells.layout import (
 from clusterdp.engines.crossed_columns import possible_parts
 from clusterdp.errors import DataError
 from clusterdp.rows.column_types import check_ids, check_kept, check_labels
-from clusterdp.rows.value_codes import CellEncoder, Labels, n_unplain
-from clusterdp.sources.source import Wanted
+from clusterdp.rows.value_codes import CellEncoder, ValueCodes, n_unplain
+from clusterdp.sources.source import ColumnRequest
 from clusterdp.spec.columns import PRIVATE_CLUSTER
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ class CellOptions(NamedTuple):
         return self.parts | self.checked | private
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ColumnRequest:
         """What a table by name is read for."""
         public = {*self.parts, *self.checked, *possible_parts(self.cluster)}
-        return Wanted(public=public, unit=self.unit or self.ids)
+        return ColumnRequest(public=public, unit=self.unit or self.ids)
 
 
 def check_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
@@ -161,13 +161,17 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         refuse_missing(name, part, int(size.filter(gap).sum()))
         if n_unplain(sizes[name]):
             raise unplain(name, part)
-    arms = Labels.of(sizes[arm])
+    arms = ValueCodes.from_column(sizes[arm])
     if asked.assigned_by is not None:
         _check_assigned(sizes, asked.assigned_by, arm)
     encoder = CellEncoder(
-        clusters=None if asked.cluster is None else Labels.of(sizes[asked.cluster]),
+        clusters=None if asked.cluster is None else ValueCodes.from_column(sizes[asked.cluster]),
         arms=arms,
-        breakdowns={name: Labels.of(sizes[name]) for names in asked.breakdowns for name in names},
+        breakdowns={
+            name: ValueCodes.from_column(sizes[name])
+            for names in asked.breakdowns
+            for name in names
+        },
     )
     clusters = (EVERYONE,) if encoder.clusters is None else tuple(encoder.clusters.values)
     labels = tuple(arms.values)
@@ -204,7 +208,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
 
 
 def _assigned_groups(
-    sizes: pl.DataFrame, asked: CellOptions, n_units: pl.Series, arms: Labels
+    sizes: pl.DataFrame, asked: CellOptions, n_units: pl.Series, arms: ValueCodes
 ) -> AssignedGroups | None:
     """The groups that were assigned to arms as a whole, each to one; None if units were."""
     import polars as pl

@@ -122,8 +122,7 @@ class Task:
         affordable = budget is None or budget.allows(None if asked.delta else asked.epsilon)
         small = prepared.layout.n_units <= _SMALL_TABLE
         if (slow or small) and affordable and prepared.response is None:
-            found = prepared.table.count(prepared.layout, prepared.encoder)
-            return prepared.telling(found.notices)
+            return prepared.telling(prepared.count().notices)
         return prepared
 
     def choose_mechanisms(self, draft: Draft, layout: Layout) -> tuple[Mechanism, ...]:

@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from clusterdp._progress import NoProgress
 from clusterdp.document.text import terminal_width
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError, missing_column
@@ -31,7 +32,6 @@ from clusterdp.planning.decide import Draft
 from clusterdp.planning.expected import assumed_of
 from clusterdp.precision.true_clusters import TrueClusters
 from clusterdp.releasing.prepare import open_engine, read_cells
-from clusterdp.releasing.targets import Silence
 from clusterdp.rows.frames import column_names
 from clusterdp.sources.source import named_source
 from clusterdp.spec.fields import DECIDED, DECLARATION
@@ -40,8 +40,9 @@ from clusterdp.spec.parse import change_options, parse, parse_options, read_opti
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from clusterdp._progress import Progress
     from clusterdp.cells.layout import Layout
-    from clusterdp.engines.base import Engine, Stages
+    from clusterdp.engines.base import Engine
     from clusterdp.planning.compare import Comparison
     from clusterdp.spec.fields import Options
     from clusterdp.spec.request import Request
@@ -72,9 +73,9 @@ def table_name(source: Any) -> str | None:
     return os.fspath(source) if isinstance(source, str | os.PathLike) else None
 
 
-def make_plan(source: Any, request: Request, progress: Stages | None = None) -> Plan:
+def make_plan(source: Any, request: Request, progress: Progress | None = None) -> Plan:
     """The plan that a request describes; `progress` is told what is being done."""
-    stages, options = progress or Silence(), request.options
+    stages, options = progress or NoProgress(), request.options
     options.require("arm", "outcomes")
     if options.epsilon is None and options.mde is None:
         raise ParameterError(
@@ -260,7 +261,7 @@ class Plan:
         """What the owner should know about the table and the reference."""
         return () if self.report is None else self.report.notes
 
-    def to_html(self, progress: Stages | None = None) -> str:
+    def to_html(self, progress: Progress | None = None) -> str:
         """A page for a browser: what can be detected against ε, and where ε goes.
 
         What a plan would be at other budgets is computed first.
@@ -268,7 +269,7 @@ class Plan:
         Args:
             progress: Where that reports to.
         """
-        return plan_page(self._reported(), self.options.epsilon or 0.0, progress or Silence())
+        return plan_page(self._reported(), self.options.epsilon or 0.0, progress or NoProgress())
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain values."""

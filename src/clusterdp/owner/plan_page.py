@@ -27,10 +27,10 @@ from clusterdp.spec.terms import total_guarantee
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from clusterdp._progress import Progress
     from clusterdp.cells.layout import Layout
     from clusterdp.document._svg import Svg
     from clusterdp.document.charts import Mark
-    from clusterdp.engines.base import Stages
     from clusterdp.owner.plan_report import PlanReport
     from clusterdp.owner.question_report import Report
     from clusterdp.planning.compare import Comparison
@@ -282,7 +282,7 @@ _SPENT_ON = {
 _LABELS = "0-labels"
 
 
-def plan_page(report: PlanReport, epsilon: float, progress: Stages) -> str:
+def plan_page(report: PlanReport, epsilon: float, progress: Progress) -> str:
     """The page of a plan.
 
     Args:

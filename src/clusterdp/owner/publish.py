@@ -36,7 +36,7 @@ from clusterdp.statistics.noise import add_exact_noise
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from clusterdp.engines.base import Stages
+    from clusterdp._progress import Progress
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -83,7 +83,7 @@ def publish(
     plan: Plan | str | os.PathLike[str] | None = None,
     *,
     out: str | os.PathLike[str],
-    progress: Stages | None = None,
+    progress: Progress | None = None,
     **options: Unpack[PublishKeywords],
 ) -> Published:
     """Privatize every outcome of an experiment's table into a new folder.
@@ -144,7 +144,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     out: str | os.PathLike[str] | None = None,
     ledger_key_file: str | os.PathLike[str] | None = None,
     verbose: bool = False,
-    progress: Stages | None = None,
+    progress: Progress | None = None,
 ) -> Published:
     """Finish a release that was interrupted. It spends nothing more.
 
@@ -234,7 +234,7 @@ def run_publish(
     task: Task,
     *,
     show: Callable[[Ready], None] | None = None,
-    progress: Stages | None = None,
+    progress: Progress | None = None,
 ) -> Published:
     """Publish what a task describes; `show` is called before anything is spent."""
     options = task.request.options
@@ -257,7 +257,7 @@ def run_resume(
     task: Task,
     given: Mapping[str, Any] | None = None,
     *,
-    progress: Stages | None = None,
+    progress: Progress | None = None,
 ) -> Published:
     """Finish an interrupted release.
 
@@ -298,7 +298,7 @@ def run_resume(
     return _published(finished)
 
 
-def _writer(progress: Stages | None) -> Callable[..., dict[str, Any]]:
+def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
     def write(
         prepared: Prepared,
         mechanisms: Sequence[Mechanism],

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clusterdp._progress import no_progress
 from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.channels.optimal import OptimalBudget
 from clusterdp.errors import ParameterError
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
     from clusterdp.planning.merging import Clustering
     from clusterdp.precision.prediction import Precision, Prediction
     from clusterdp.spec.purpose import Purpose
-
-
-def no_progress(done: int) -> None:
-    """Ignore progress."""
 
 
 # Predictions closer than this are treated as equal.

@@ -11,7 +11,7 @@ from clusterdp._named import column, columns
 from clusterdp.errors import DataError, FormatError
 from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.rows.frames import is_spark
-from clusterdp.rows.value_codes import CellEncoder, Labels
+from clusterdp.rows.value_codes import CellEncoder, ValueCodes
 from clusterdp.spec.columns import RESPONSE
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def released_groups(rows: pl.DataFrame, by: tuple[str, ...], layout: Layout) -> 
     codes = np.zeros(len(rows), dtype=np.int64)
     for name, texts in zip(by, breakdown.labels, strict=True):
         codes *= len(texts)
-        labels = Labels.listed(pl.Series(texts, dtype=pl.String))
+        labels = ValueCodes.from_values(pl.Series(texts, dtype=pl.String))
         codes += labels.encode(rows[name].cast(pl.String))
     return codes
 
@@ -204,8 +204,8 @@ def released_cells(rows: pl.DataFrame, columns: Columns, layout: Layout) -> IntA
     """The cell of each row, its place in a flat `[cluster, arm]` array."""
     import polars as pl
 
-    def listed(name: str, labels: tuple[Any, ...]) -> Labels:
-        return Labels.listed(pl.Series(labels, dtype=rows[name].dtype))
+    def listed(name: str, labels: tuple[Any, ...]) -> ValueCodes:
+        return ValueCodes.from_values(pl.Series(labels, dtype=rows[name].dtype))
 
     cluster, arm = columns.cluster, columns.arm
     encoder = CellEncoder(

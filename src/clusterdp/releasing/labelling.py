@@ -10,20 +10,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterdp.engines.base import no_progress
+from clusterdp._progress import no_progress
 from clusterdp.errors import DataError
 from clusterdp.releasing.journal import KeptLabels
-from clusterdp.rows.value_codes import ANOTHER_TABLE, Labels, NoisyLabels
+from clusterdp.rows.keys import KeyRing
+from clusterdp.rows.tally import CountRequest
+from clusterdp.rows.value_codes import ANOTHER_TABLE, ValueCodes
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.engines.base import Progress
+    from clusterdp._progress import RowsDone
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.rows.value_codes import CellEncoder
 
 
-def label_first(prepared: Prepared, journal: Journal, progress: Progress = no_progress) -> Prepared:
+def label_first(prepared: Prepared, journal: Journal, progress: RowsDone = no_progress) -> Prepared:
     """Give every unit a label, if clusters are private; a table with its cells counted by them.
 
     Raises:
@@ -37,8 +39,10 @@ def label_first(prepared: Prepared, journal: Journal, progress: Progress = no_pr
 
     encoder = replace(
         prepared.encoder,
-        clusters=Labels.listed(pl.Series(prepared.table.columns.noisy_name, response.labels)),
-        noisy=NoisyLabels.of(response, journal.key),
+        clusters=ValueCodes.from_values(
+            pl.Series(prepared.table.columns.noisy_name, response.labels)
+        ),
+        response=response,
     )
     sizes = _count(prepared, encoder, journal, progress)
     pooled = prepared.clusters.pool(replace(prepared.layout, sizes=sizes))
@@ -51,17 +55,22 @@ def label_first(prepared: Prepared, journal: Journal, progress: Progress = no_pr
 
 
 def _count(
-    prepared: Prepared, encoder: CellEncoder, journal: Journal, progress: Progress
+    prepared: Prepared, encoder: CellEncoder, journal: Journal, progress: RowsDone
 ) -> IntArray:
     """The units of cells that an earlier run counted, if there was one; else counted now."""
     stored = journal.recall_labels()
     kept = None if stored is None else KeptLabels.from_bytes(stored)
     if kept is None or journal.recall() is None:
-        found = prepared.table.count_cells(prepared.layout, encoder, progress)
+        counts = [CountRequest()] * len(prepared.table.spaces)
+        counting = replace(prepared, encoder=encoder, asking=None).pass_with(
+            KeyRing(journal.key), counts=counts, is_first=True, progress=progress
+        )
+        found = prepared.table.run(counting)
         tag = journal.key.tag(found.seen)
         if kept is None:
-            journal.keep_labels(bytes(KeptLabels(sizes=found.sizes, table_tag=tag)))
-            return found.sizes
+            sizes = found.counted.sizes[0]
+            journal.keep_labels(bytes(KeptLabels(sizes=sizes, table_tag=tag)))
+            return sizes
         if kept.table_tag != tag:
             raise DataError(ANOTHER_TABLE)
     # Else the whole table was counted after it, and is compared with that.

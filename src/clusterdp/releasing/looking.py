@@ -10,21 +10,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterdp._progress import no_progress
 from clusterdp.cells.layout import EVERYONE
-from clusterdp.engines.base import no_progress
 from clusterdp.errors import DataError
 from clusterdp.mechanisms.draw import look_notes, settle
 from clusterdp.outcomes.look import look_space
 from clusterdp.published.manifest import BeforeLook
 from clusterdp.releasing.journal import KeptLooks
-from clusterdp.rows.tally import Asked
+from clusterdp.rows.keys import KeyRing
+from clusterdp.rows.tally import CountRequest
 from clusterdp.rows.value_codes import ANOTHER_TABLE
 from clusterdp.statistics.look import DrawnLook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clusterdp.engines.base import Counted, Progress
+    from clusterdp._progress import RowsDone
+    from clusterdp.engines.base import PassResult
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.releasing.journal import Journal
@@ -56,7 +58,7 @@ def look_first(
     mechanisms: Sequence[Mechanism],
     journal: Journal,
     add_noise: NoiseSource,
-    progress: Progress = no_progress,
+    progress: RowsDone = no_progress,
 ) -> Followed:
     """Take the looks that mechanisms ask for, and follow them.
 
@@ -102,17 +104,19 @@ def _draw(
     looks: Mapping[int, NoisyLook],
     journal: Journal,
     add_noise: NoiseSource,
-    progress: Progress,
+    progress: RowsDone,
 ) -> dict[int, DrawnLook]:
     """What an earlier run drew, if there was one; else drawn now, and written down."""
     bins = {number: look_space(prepared.table.spaces[number].declared) for number in looks}
     stored = journal.recall_look()
     kept = None if stored is None else KeptLooks.from_bytes(stored)
     if kept is None or journal.recall() is None:
-        found = _count(prepared, bins, progress)
+        found = _count(prepared, bins, KeyRing(journal.key), progress)
         tag = journal.key.tag(found.seen)
         if kept is None:
-            counts = {number: found.totals[number].counts.sum(axis=(0, 1)) for number in looks}
+            counts = {
+                number: found.counted.totals[number].counts.sum(axis=(0, 1)) for number in looks
+            }
             drawn = {
                 number: look.draw(counts[number], bins[number], add_noise)
                 for number, look in looks.items()
@@ -129,11 +133,18 @@ def _draw(
     }
 
 
-def _count(prepared: Prepared, bins: Mapping[int, Categories], progress: Progress) -> Counted:
+def _count(
+    prepared: Prepared, bins: Mapping[int, Categories], keys: KeyRing, progress: RowsDone
+) -> PassResult:
     """Units that are asked by bin, clusters together; notices of nets come with the next count."""
     layout, table = prepared.layout, prepared.table
     together = replace(layout, clusters=(EVERYONE,), sizes=layout.sizes.sum(axis=0, keepdims=True))
-    encoder = replace(prepared.encoder, clusters=None, pooled=None, noisy=None)
     spaces = tuple(bins.get(number, space) for number, space in enumerate(table.spaces))
-    asked = [Asked(counts=number in bins) for number in range(len(spaces))]
-    return replace(table, spaces=spaces).count(together, encoder, progress, asked, prepared.asking)
+    in_bins = replace(
+        prepared,
+        table=replace(table, spaces=spaces),
+        layout=together,
+        encoder=replace(prepared.encoder, clusters=None, pooled=None, response=None),
+    )
+    counts = [CountRequest(counts=number in bins) for number in range(len(spaces))]
+    return in_bins.table.run(in_bins.pass_with(keys, counts=counts, progress=progress))

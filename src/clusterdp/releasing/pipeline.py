@@ -25,7 +25,7 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clusterdp.engines.base import BOTH_AT_ONCE, COUNTING, RANDOMIZING, WantedRows
+from clusterdp.engines.base import BOTH_AT_ONCE, COUNTING, RANDOMIZING
 from clusterdp.errors import DataError, TableChangedError
 from clusterdp.mechanisms.draw import CellRelease, draw_together
 from clusterdp.published.notes import release_notes
@@ -42,13 +42,15 @@ from clusterdp.releasing.questions import (
     draw_questions,
     public_channels,
 )
+from clusterdp.rows.keys import KeyRing
 from clusterdp.rows.value_codes import ANOTHER_TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from clusterdp._progress import Progress
     from clusterdp.channels import Channel
-    from clusterdp.engines.base import Counted, Stages, WrittenRows
+    from clusterdp.engines.base import PassResult
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.releasing.journal import Journal
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.keys import Fingerprint, ReleaseKey
     from clusterdp.spec.columns import Columns
     from clusterdp.statistics.noise import NoiseSource
+    from clusterdp.storage.folder import FileSum
 
 
 def run_release(  # noqa: PLR0913 - the parts of a table and the owner's choices, all by name
@@ -95,21 +98,22 @@ def release_in_memory(
     prepared, mechanisms, looks, before, _ = look_first(
         prepared, mechanisms, Unrecorded(key), add_noise
     )
-    table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
+    table, layout, keys = prepared.table, prepared.layout, KeyRing(key)
     manifest = describe(prepared, mechanisms, before)
-    asked = [asked_of(mechanism, layout, key) for mechanism in mechanisms]
-    found = table.count(layout, encoder, asked=asked, asking=prepared.asking)
+    asked = [asked_of(mechanism, layout) for mechanism in mechanisms]
+    found = table.run(prepared.pass_with(keys, counts=asked))
     told = prepared.telling(found.notices)
-    drawn = draw_questions(found.totals, layout, table.spaces, mechanisms, add_noise)
+    drawn = draw_questions(found.counted.totals, layout, table.spaces, mechanisms, add_noise)
     channels, units = channels_of(drawn), None
     if channels:
-        units, again, notices = table.collect_rows(prepared.randomizer(channels, key))
-        if again != found.seen:
+        again = table.run(prepared.pass_with(keys, channels))
+        if again.seen != found.seen:
             raise TableChangedError
-        told.telling(notices)
+        units = again.rows
+        told.telling(again.notices)
     return Release(
         units=units,
-        cells=table.like(cells_table(encoder, layout, drawn)),
+        cells=table.like(cells_table(prepared.encoder, layout, drawn)),
         questions=tuple(
             ReleasedQuestion(
                 space=space, mechanism=mechanism, statistics=one.statistics, channel=one.channel
@@ -128,18 +132,6 @@ def release_in_memory(
     )
 
 
-class Released(NamedTuple):
-    """What the passes leave.
-
-    Attributes:
-        drawn: The noisy statistics and channels of every question.
-        rows: The rows that were written; None where none are published.
-    """
-
-    drawn: Drawn
-    rows: WrittenRows | None
-
-
 class TablePasses(NamedTuple):
     """What is done with a table, and what it is recorded in.
 
@@ -154,11 +146,14 @@ class TablePasses(NamedTuple):
     prepared: Prepared
     mechanisms: Sequence[Mechanism]
     journal: Journal
-    stages: Stages
+    stages: Progress
     add_noise: NoiseSource
 
-    def run(self, folder: str) -> Released:
+    def run(self, folder: str) -> tuple[Drawn, Mapping[str, FileSum]]:
         """Count, draw, and write rows into a private folder, which is removed if that fails.
+
+        Returns:
+            The noisy statistics and channels of every question, and the files of rows.
 
         Raises:
             DataError: If a row breaks a rule, before noise is drawn; or if the table is not the
@@ -166,50 +161,57 @@ class TablePasses(NamedTuple):
         """
         kept = self._kept()
         known = self._public_channels() if kept is None else ()
-        counted, rows = self._first_pass(known, folder)
-        told = self.prepared.telling(counted.notices)
-        drawn = self._draw(counted, known) if kept is None else kept
-        self._compare(drawn, counted.seen, DataError(ANOTHER_TABLE))
+        found = self._first_pass(known, folder)
+        told, files = self.prepared.telling(found.notices), found.files
+        drawn = self._draw(found, known) if kept is None else kept
+        self._compare(drawn, found.seen, DataError(ANOTHER_TABLE))
         channels = channels_of(drawn.questions)
-        if rows is None and channels:
-            rows = self._second_pass(drawn, channels, folder, counted.seen)
-        if rows is not None:
+        if not files and channels:
+            rows = self._second_pass(drawn, channels, folder, found.seen)
             told.telling(rows.notices)
-        return Released(drawn, rows)
+            files = rows.files
+        return drawn, files
 
-    def _first_pass(
-        self, known: Sequence[Channel], folder: str
-    ) -> tuple[Counted, WrittenRows | None]:
+    def _first_pass(self, known: Sequence[Channel], folder: str) -> PassResult:
         """Count; and write rows, if their channels are public and the engine does both at once."""
         table, layout = self.prepared.table, self.prepared.layout
-        asked = [asked_of(mechanism, layout, self.journal.key) for mechanism in self.mechanisms]
+        counts = [asked_of(mechanism, layout) for mechanism in self.mechanisms]
         if known and self._draws_anew:
             progress = self.stages.stage(BOTH_AT_ONCE, layout.n_units)
             self.journal.begin_rows()
-            wanted = self._wanted(known, folder)
-            return table.count_and_write(layout, asked, wanted, progress)
-        counting = self.stages.stage(COUNTING, layout.n_units)
-        encoder, asking = self.prepared.encoder, self.prepared.asking
-        return table.count(layout, encoder, counting, asked, asking), None
+            asked = self.prepared.pass_with(
+                self._keys, known, counts=counts, folder=folder, progress=progress
+            )
+        else:
+            progress = self.stages.stage(COUNTING, layout.n_units)
+            asked = self.prepared.pass_with(self._keys, counts=counts, progress=progress)
+        return table.run(asked)
 
     def _second_pass(
         self, drawn: Drawn, channels: Sequence[Channel], folder: str, seen: Fingerprint
-    ) -> WrittenRows:
+    ) -> PassResult:
         """Randomize the rows of a table that is on record."""
-        randomizing = self.stages.stage(RANDOMIZING, self.prepared.layout.n_units)
-        if self.prepared.table.writes_unseen:
+        progress = self.stages.stage(RANDOMIZING, self.prepared.layout.n_units)
+        if self.prepared.table.writes_privately:
             self.journal.begin_rows()
         only = None if self._draws_anew else seen
         with self._given_up_if_changed() if only is None else nullcontext():
-            wanted = self._wanted(channels, folder)._replace(only=only)
-            rows = self.prepared.table.write_rows(wanted, randomizing)
+            asked = self.prepared.pass_with(
+                self._keys, channels, folder=folder, only=only, progress=progress
+            )
+            rows = self.prepared.table.run(asked)
             self._compare(drawn, rows.seen, TableChangedError())
         return rows
 
     @property
+    def _keys(self) -> KeyRing:
+        """The keys by now: rows that begin anew may have others."""
+        return KeyRing(self.journal.key, self.journal.row_key)
+
+    @property
     def _draws_anew(self) -> bool:
         """Whether this run alone uses the keys of its rows, and nobody sees these meanwhile."""
-        return self.prepared.table.writes_unseen and self.journal.draws_anew
+        return self.prepared.table.writes_privately and self.journal.draws_anew
 
     def _compare(self, drawn: Drawn, seen: Fingerprint, error: DataError) -> None:
         """Raise an error unless what was drawn is of the table that was read."""
@@ -225,9 +227,6 @@ class TablePasses(NamedTuple):
             self.journal.give_up("the table changed while its rows were randomized")
             raise
 
-    def _wanted(self, channels: Sequence[Channel], folder: str) -> WantedRows:
-        return WantedRows(self.prepared.randomizer(channels, self.journal.row_key), folder)
-
     def _kept(self) -> Drawn | None:
         """What an earlier run drew, if there was one."""
         stored = self.journal.recall()
@@ -240,15 +239,15 @@ class TablePasses(NamedTuple):
         spaces = self.prepared.table.spaces
         return public_channels(self.prepared.layout, spaces, self.mechanisms)
 
-    def _draw(self, counted: Counted, known: Sequence[Channel]) -> Drawn:
+    def _draw(self, found: PassResult, known: Sequence[Channel]) -> Drawn:
         """Draw noise, once, and write it down; rows that were written keep their channels."""
         self.stages.stage("drawing noise and designing the channel", 0)
         layout, spaces = self.prepared.layout, self.prepared.table.spaces
-        to_draw = (counted.totals, layout, spaces, self.mechanisms, self.add_noise)
+        to_draw = (found.counted.totals, layout, spaces, self.mechanisms, self.add_noise)
         if known:
             questions = tuple(map(CellRelease, draw_together(*to_draw), known))
         else:
             questions = draw_questions(*to_draw)
-        drawn = Drawn(questions=questions, table_tag=self.journal.key.tag(counted.seen))
+        drawn = Drawn(questions=questions, table_tag=self.journal.key.tag(found.seen))
         self.journal.keep(bytes(drawn))
         return drawn

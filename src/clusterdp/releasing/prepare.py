@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from clusterdp.cells.assignment import pooling_notes
-from clusterdp.engines.base import TableOptions, row_encoder
+from clusterdp.engines.base import Pass, TableOptions
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError, notify_owner
 from clusterdp.outcomes.published_names import aggregation_notes
@@ -17,20 +17,20 @@ from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.rows.randomizing import BatchRandomizer
-from clusterdp.rows.tally import Asked
+from clusterdp.rows.tally import CountRequest
 from clusterdp.sources.source import NamedSource, named_source
 from clusterdp.spec.clusters import PublicClusters
 from clusterdp.spec.provenance import Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import date
 
     from clusterdp.cells.assignment import AssignmentProbs, Pooling
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
     from clusterdp.channels.cluster_response import ClusterResponse
-    from clusterdp.engines.base import Engine, Table
+    from clusterdp.engines.base import Engine, EngineTable, PassResult
     from clusterdp.engines.cells import CellOptions
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
@@ -62,7 +62,7 @@ class Prepared:
         told: Warnings that its owner was shown.
     """
 
-    table: Table
+    table: EngineTable
     layout: Layout
     encoder: CellEncoder
     pooling: Pooling | None = None
@@ -112,10 +112,29 @@ class Prepared:
         asked = tuple(mechanism.asked for mechanism in mechanisms)
         return replace(self, asking=QuestionRule(salt=key.question_salt(), asked=asked))
 
-    def randomizer(self, channels: Sequence[Channel], key: ReleaseKey) -> BatchRandomizer:
+    def randomizer(self, channels: Sequence[Channel]) -> BatchRandomizer:
         """What randomizes its rows, from the channel of each question."""
-        encode = row_encoder(self.table, self.encoder, self.asking)
-        return BatchRandomizer.of(encode, channels, self.layout, key)
+        encode = self.table.encoder(self.encoder, self.asking)
+        return BatchRandomizer.from_channels(encode, channels, self.layout)
+
+    def count(self, counts: Sequence[CountRequest] | None = None) -> PassResult:
+        """Check every row of a table whose clusters are public, and count what is asked for."""
+        nothing_more = [CountRequest()] * len(self.table.spaces)
+        return self.table.run(self.pass_with({}, counts=counts or nothing_more))
+
+    def pass_with(
+        self, keys: Mapping[str, bytes], channels: Sequence[Channel] = (), **more: Any
+    ) -> Pass:
+        """A pass over its rows: what it counts, and more, are fields of `Pass`.
+
+        Args:
+            keys: The keys of the release.
+            channels: What randomizes rows of each question; none to randomize none.
+            **more: Other fields.
+        """
+        randomizer = self.randomizer(channels) if channels else None
+        encode = randomizer.encoder if randomizer else self.table.encoder(self.encoder, self.asking)
+        return Pass(encoder=encode, layout=self.layout, keys=keys, randomizer=randomizer, **more)
 
 
 def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
@@ -159,18 +178,20 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     return prepare_table(table, control, clusters or PublicClusters())
 
 
-def asked_of(mechanism: Mechanism, layout: Layout, key: ReleaseKey) -> Asked:
+def asked_of(mechanism: Mechanism, layout: Layout) -> CountRequest:
     """What the statistics of a question's mechanism need to be counted, and no more."""
-    return Asked(
+    return CountRequest(
         sums=any(one.level is None and not one.of_categories for one in mechanism.statistics),
         levels=tuple(one.level for one in mechanism.statistics if one.level is not None),
         weights=mechanism.total_weights(layout),
         counts=any(one.of_categories for one in mechanism.statistics),
-        count_key=key,
+        rounded=True,
     )
 
 
-def prepare_table(table: Table, control: Any = None, clusters: Clusters | None = None) -> Prepared:
+def prepare_table(
+    table: EngineTable, control: Any = None, clusters: Clusters | None = None
+) -> Prepared:
     """Read the public columns of a table that is open; pool small clusters if asked for.
 
     Private clusters are as expected until `label_first` counts them.

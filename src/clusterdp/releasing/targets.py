@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from clusterdp.engines.base import no_progress
+from clusterdp._progress import NoProgress, no_progress
 from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import OutputError
 from clusterdp.published.document import write_card, write_readme
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp._progress import Progress
     from clusterdp.cells.layout import Layout
-    from clusterdp.engines.base import Stages
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.journal import Drawn, Journal
     from clusterdp.releasing.prepare import Prepared
@@ -45,19 +45,11 @@ if TYPE_CHECKING:
     from clusterdp.storage.folder import Destination
 
 
-class Silence:
-    """Reports to nobody."""
-
-    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:  # noqa: ARG002 - a protocol
-        """Start a stage that nobody watches."""
-        return no_progress
-
-
 def write_release(
     prepared: Prepared,
     mechanisms: Sequence[Mechanism],
     target: Destination,
-    progress: Stages | None = None,
+    progress: Progress | None = None,
     journal: Journal | None = None,
 ) -> tuple[str, ...]:
     """Privatize a table into a new folder.
@@ -79,7 +71,7 @@ def write_release(
         prepared,
         mechanisms,
         target,
-        progress or Silence(),
+        progress or NoProgress(),
         journal=journal or Unrecorded(),
         add_noise=add_exact_noise,
     )
@@ -89,7 +81,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     prepared: Prepared,
     mechanisms: Sequence[Mechanism],
     target: Destination,
-    progress: Stages,
+    progress: Progress,
     *,
     journal: Journal,
     add_noise: NoiseSource,
@@ -105,8 +97,8 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         )
         manifest = describe(prepared, mechanisms, before)
         passes = TablePasses(prepared, mechanisms, journal, progress, add_noise)
-        drawn, rows = passes.run(staged.rows)
-        files = {} if rows is None else dict(rows.files)
+        drawn, of_rows = passes.run(staged.rows)
+        files = dict(of_rows)
         progress.stage("sealing the folder", 0)
         folder = staged.files
         tables = {
@@ -151,7 +143,7 @@ def _tables(
 
 
 def _labelled(
-    prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Stages
+    prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Progress
 ) -> Prepared:
     """With units given their labels, where clusters are private; what they lead to is checked."""
     if prepared.response is None:
@@ -163,7 +155,7 @@ def _labelled(
 
 
 def _look_progress(
-    mechanisms: Sequence[Mechanism], layout: Layout, progress: Stages
+    mechanisms: Sequence[Mechanism], layout: Layout, progress: Progress
 ) -> Callable[[int], None]:
     if all(mechanism.look is None for mechanism in mechanisms):
         return no_progress

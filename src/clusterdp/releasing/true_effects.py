@@ -26,7 +26,7 @@ from clusterdp.estimation.report.results import Estimate
 from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.tally import Asked
+from clusterdp.rows.tally import CountRequest
 from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     )
     prepared = prepare(frame, columns=columns, spaces=(space,), control=control, clip=clip)
     layout = prepared.layout
-    found = prepared.table.count(layout, prepared.encoder, asked=[Asked(sums=True)])
+    (totals,) = prepared.count([CountRequest(sums=True)]).counted.totals
     effects = []
     every = [
-        moments.total_moments(found.totals[0], layout, space, place)
+        moments.total_moments(totals, layout, space, place)
         for place in range(len(declared.metrics))
     ]
     of_observed = space.of_observed()

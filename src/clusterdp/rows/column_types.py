@@ -211,7 +211,7 @@ class Notation:
 PLAIN = Notation()
 
 
-class Shape(NamedTuple):
+class TextKind(NamedTuple):
     """A kind of text that is no number.
 
     Attributes:
@@ -226,66 +226,51 @@ class Shape(NamedTuple):
 
 
 # In the order in which they are named: the first one that a column has.
-SHAPES = (
-    Shape(
+TEXT_KINDS = (
+    TextKind(
         r"^[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]*)?$",
         "points between thousands, as in 1.000,5",
         "declare them: thousands='.', decimal=',' (--thousands . --decimal ,)",
     ),
-    Shape(
+    TextKind(
         "^[+-]?[0-9]{1,3}(?:[ \u00a0\u202f][0-9]{3})+(?:[.,][0-9]*)?$",
         "spaces between thousands, as in 1 000",
         "declare them: thousands=' ' (--thousands ' ')",
     ),
-    Shape(
+    TextKind(
         "^[+-]?[0-9]{1,3}(?:['\u2019][0-9]{3})+(?:[.,][0-9]*)?$",
         "apostrophes between thousands, as in 1'000",
         'declare them: thousands="\'" (--thousands "\'")',
     ),
-    Shape(
+    TextKind(
         r"^[+-]?[0-9]*,(?:[0-9]{1,2}|[0-9]{4,})$",
         "decimal commas, as in 0,5",
         "declare them: decimal=',' (--decimal ,)",
     ),
-    Shape(
+    TextKind(
         r"^[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?$",
         "commas before three digits, as in 1,000",
         "declare what they separate: thousands=',' (--thousands ,) or decimal=',' (--decimal ,)",
     ),
-    Shape(
+    TextKind(
         r"^[+-]?[0-9]*\.[0-9]*$",
         "decimal points, as in 0.5",
         "declare them: decimal='.' (--decimal .)",
     ),
-    Shape("^.*[0-9] ?%$", "percent signs", "remove them from the column"),
-    Shape(
+    TextKind("^.*[0-9] ?%$", "percent signs", "remove them from the column"),
+    TextKind(
         r"^(?:[^0-9]*\p{Sc}.*|.*\p{Sc}[^0-9]*"
         r"|\p{L}{1,4} ?[+-]?[0-9][^\p{L}]*|[^\p{L}]*[0-9] ?\p{L}{1,4}\.?)$",
         "a currency sign or a unit beside the number",
         "remove it from the column",
     ),
+    TextKind(
+        "",  # of whatever else is no number
+        "values that are no numbers",
+        "leave a field empty where the outcome is missing, or declare its two labels: "
+        "{name}=no,yes",
+    ),
 )
-_OTHER = Shape(
-    "",
-    "values that are no numbers",
-    "leave a field empty where the outcome is missing, or declare its two labels: {name}=no,yes",
-)
-# How many kinds there are.
-N_SHAPES = len(SHAPES) + 1
-
-
-class FoundShape(NamedTuple):
-    """What is wrong with a column of text.
-
-    Attributes:
-        named: What it is called.
-        remedy: What to do about it.
-        n_rows: How many rows have it; for an owner who asked to be shown.
-    """
-
-    named: str
-    remedy: str
-    n_rows: int
 
 
 def to_number(text: pl.Expr, notation: Notation) -> pl.Expr:
@@ -322,34 +307,27 @@ def text_columns(rows: pl.LazyFrame, names: Collection[str]) -> list[str]:
     return [name for name in names if schema.get(name) == pl.String]
 
 
-def count_shapes(names: Collection[str], notation: Notation) -> list[pl.Expr]:
-    """How many rows of each column have each shape, and how many are neither; one list each."""
+def count_text_kinds(names: Collection[str], notation: Notation) -> list[pl.Expr]:
+    """How many rows of each column have each of `TEXT_KINDS`; one list each."""
     import polars as pl
 
     return [
         pl.concat_list(
-            _shape_of(column(name), notation).eq(place).sum().cast(pl.Int64)
-            for place in range(N_SHAPES)
+            _text_kind(column(name), notation).eq(place).sum().cast(pl.Int64)
+            for place in range(len(TEXT_KINDS))
         ).alias(name)
         for name in names
     ]
 
 
-def found_shape(name: str, counts: Collection[int]) -> FoundShape | None:
-    """The first shape that a column has, from how many rows have each; None if it has none."""
-    for shape, n_rows in zip((*SHAPES, _OTHER), counts, strict=True):
-        if n_rows:
-            return FoundShape(shape.named, shape.remedy.format(name=name), n_rows)
-    return None
-
-
-def _shape_of(text: pl.Expr, notation: Notation) -> pl.Expr:
-    """The place of each text's shape, after the last one if it has none; null if it is a number."""
+def _text_kind(text: pl.Expr, notation: Notation) -> pl.Expr:
+    """The place of each text's kind; null if it is a number."""
     import polars as pl
 
-    plain, place = text.str.strip_chars(), pl.lit(len(SHAPES))
-    for number, shape in reversed(list(enumerate(SHAPES))):
-        place = pl.when(plain.str.contains(shape.pattern)).then(number).otherwise(place)
+    *patterns, _ = (kind.pattern for kind in TEXT_KINDS)
+    plain, place = text.str.strip_chars(), pl.lit(len(patterns))
+    for number, pattern in reversed(list(enumerate(patterns))):
+        place = pl.when(plain.str.contains(pattern)).then(number).otherwise(place)
     return pl.when(to_number(text, notation) == NO_NUMBER).then(place)
 
 

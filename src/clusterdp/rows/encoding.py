@@ -6,7 +6,7 @@ batches to them and takes away what they return.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -14,23 +14,30 @@ import numpy as np
 from clusterdp._named import unnamed
 from clusterdp.outcomes.encoding import OutcomeEncoder
 from clusterdp.rows.column_types import outcome_array
-from clusterdp.rows.keys import UnitIds, fold_numbers, id_hashes, row_words, unit_words
+from clusterdp.rows.keys import (
+    CLUSTERS_KEY,
+    UnitIds,
+    fold_numbers,
+    id_hashes,
+    rounding_key,
+    row_words,
+    unit_words,
+)
 from clusterdp.rows.value_codes import CellEncoder, n_unplain, plain_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
     from clusterdp._arrays import CodeArray, IntArray, WordArray
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.encoding import OutcomeCodes
-    from clusterdp.rows.keys import ReleaseKey
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.spec.columns import Columns
 
 
-class EncodedRows(NamedTuple):
+class RowCodes(NamedTuple):
     """A batch as codes; every array has axes `[row]`.
 
     Where ids or outcomes are missing or outside the space, their codes are arbitrary.
@@ -149,18 +156,22 @@ class QuestionEncoder:
         encoded = self.outcomes.encode(read)
         return EncodedQuestion(encoded, self.outcomes.table[encoded.positions])
 
-    def round(self, rows: AskedRows, keys: tuple[bytes, ...]) -> CodeArray:
-        """The categories of sound rows, their numbers rounded at random; one key per number."""
-        if not keys:
+    def round(self, rows: AskedRows, names: Sequence[str], keys: Mapping[str, bytes]) -> CodeArray:
+        """The categories of sound rows, their numbers rounded at random.
+
+        Args:
+            rows: The rows.
+            names: The name of each number's key; none to take each at the grid point below it.
+            keys: The keys.
+        """
+        if not names:
             return rows.outcomes.categories
-        words = np.stack([unit_words(rows.ids, key)[:, 0] for key in keys], axis=1)
+        words = np.stack([unit_words(rows.ids, keys[name])[:, 0] for name in names], axis=1)
         return self.outcomes.round(rows.outcomes.outcomes, words)
 
-    def rounding_keys(
-        self, key: ReleaseKey, purpose: Literal["rows", "counts"]
-    ) -> tuple[bytes, ...]:
-        """The key of each number, for rows or for counts."""
-        return tuple(key.for_rounding(name, purpose) for name in self.space.declared.numbers)
+    def rounding_keys(self, purpose: Literal["rows", "counts"]) -> tuple[str, ...]:
+        """The name of each number's key, for rows or for counts."""
+        return tuple(rounding_key(name, purpose) for name in self.space.declared.numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -195,14 +206,14 @@ class RowEncoder:
         questions = tuple(QuestionEncoder.of(space, clip=clip) for space in spaces)
         return cls(columns=columns, questions=questions, cells=cells, asking=asking)
 
-    def __call__(self, batch: pl.DataFrame) -> EncodedRows:
+    def __call__(self, batch: pl.DataFrame, keys: Mapping[str, bytes]) -> RowCodes:
         """Encode a batch."""
         units = plain_column(unnamed(batch[self.columns.unit]))
         ids = UnitIds(units)
-        cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, ids)
+        cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, ids, keys)
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
         folds = self._folds(ids) if self.levels else None
-        return EncodedRows(
+        return RowCodes(
             ids=ids,
             hashes=id_hashes(units),
             cells=cells,
@@ -229,15 +240,33 @@ class RowEncoder:
         return self.asking.numbers(ids)
 
     @property
-    def label_key(self) -> bytes:
-        """The key of private clusters; empty where they are public."""
-        return b"" if self.cells.noisy is None else self.cells.noisy.aes_key
+    def secret_columns(self) -> tuple[tuple[str, ...], ...]:
+        """What no public column may reveal: outcomes by question, and after them private clusters.
 
-    def with_label_key(self, aes_key: bytes) -> RowEncoder:
-        """The same with another key of private clusters; with an empty one it can be stored."""
-        if self.cells.noisy is None:
-            return self
-        return replace(self, cells=replace(self.cells, noisy=self.cells.noisy.with_key(aes_key)))
+        The codes of these secrets are those of `secrets`; how many each has is `secret_sizes`.
+        """
+        cluster, is_private = self.columns.cluster, self.cells.response is not None
+        private = ((cluster,),) if is_private and cluster is not None else ()
+        return (*(question.space.declared.names for question in self.questions), *private)
+
+    @property
+    def secret_sizes(self) -> tuple[int, ...]:
+        """How many codes each secret has."""
+        response = self.cells.response
+        sizes = tuple(question.space.n_categories for question in self.questions)
+        return sizes if response is None else (*sizes, response.n_labels)
+
+    def secrets(self, batch: pl.DataFrame, rows: RowCodes) -> list[CodeArray]:
+        """The codes of each secret of a sound batch, for safety nets alone; axes `[row]`."""
+        codes: list[CodeArray] = [question.categories for question in rows.questions]
+        for (cluster,) in self.secret_columns[len(self.questions) :]:
+            codes.append(self.cells.own_clusters(batch[cluster])[0])
+        return codes
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The keys that rows are encoded with: that of private clusters."""
+        return () if self.cells.response is None else (CLUSTERS_KEY,)
 
     def _places(
         self,

@@ -100,47 +100,85 @@ class ReleaseKey:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a release key is secret: it can be neither pickled nor copied")
 
-    def for_response(self, outcomes: tuple[str, ...]) -> bytes:
-        """The AES key of the channel's draw for outcomes that are released together."""
-        # No name holds \x00, so no two lists of names are alike: each question has its own words.
-        return self._derive(b"clusterdp/rows/1/" + "\x00".join(outcomes).encode())
+    def derive(self, info: str) -> bytes:
+        """The key of 32 bytes for a purpose; no two purposes have words in common."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    def for_rounding(self, outcome: str, purpose: Literal["rows", "counts"]) -> bytes:
-        """The AES key that a number is rounded with: one for rows, another one for counts."""
-        return self._derive(f"clusterdp/rounding/{purpose}/1/{outcome}".encode())
-
-    def for_labels(self) -> bytes:
-        """The AES key of the response that private clusters go through."""
-        return self._derive(b"clusterdp/labels/1")
+        hkdf = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=info.encode())
+        return hkdf.derive(self._secret)
 
     def question_salt(self) -> str:
         """What decides which question a unit is asked; it is published, and tells no key."""
-        return self._derive(b"clusterdp/questions/1")[:16].hex()
+        return self.derive("clusterdp/questions/1")[:16].hex()
 
     def for_attempt(self, number: int) -> ReleaseKey:
         """The key of the rows of one attempt, counted from 1; the first has this one."""
         if number <= 1:
             return self
-        return ReleaseKey(self._derive(f"clusterdp/attempt/{number}".encode()))
+        return ReleaseKey(self.derive(f"clusterdp/attempt/{number}"))
 
     def tag(self, seen: Fingerprint) -> bytes:
         """A checksum of a table, which reveals nothing without the key."""
-        return hmac.digest(self._derive(b"clusterdp/table/1"), bytes(seen), "sha256")
+        return hmac.digest(self.derive("clusterdp/table/1"), bytes(seen), "sha256")
 
     def claim(self) -> str:
         """What runs of this release own a place by: it tells them from others, and no more."""
-        return self._derive(b"clusterdp/claim/1").hex()
+        return self.derive("clusterdp/claim/1").hex()
 
     def expose(self) -> bytes:
         """The secret itself, for a ledger to keep until the release is published."""
         return self._secret
 
-    def _derive(self, info: bytes) -> bytes:
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-        hkdf = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=info)
-        return hkdf.derive(self._secret)
+# The name of the key that private clusters are randomized with.
+CLUSTERS_KEY = "clusters"
+
+
+def response_key(outcomes: tuple[str, ...]) -> str:
+    """The name of the key of the channel's draw for outcomes that are released together."""
+    # No name holds \x00, so no two lists of names are alike: each question has its own words.
+    return "response/" + "\x00".join(outcomes)
+
+
+def rounding_key(outcome: str, purpose: Literal["rows", "counts"]) -> str:
+    """The name of the key that a number is rounded with: one for rows, another one for counts."""
+    return f"rounding/{purpose}/{outcome}"
+
+
+class KeyRing(dict[str, bytes]):
+    """The AES keys of a release by their names, each made when it is first asked for.
+
+    Encoders, counters and randomizers hold names, and are given the ring when they are called. So
+    what is stored or sent of them holds no key. The ring itself holds the secret of the release,
+    and cannot be pickled: workers get the few keys that they need.
+    """
+
+    def __init__(self, key: ReleaseKey, row_key: ReleaseKey | None = None) -> None:
+        """The keys of a release.
+
+        Args:
+            key: Its secret, which counts and labels of all attempts follow from.
+            row_key: What this attempt's rows follow from; by default the same.
+        """
+        super().__init__()
+        self._key, self._row_key = key, row_key or key
+
+    def __missing__(self, name: str) -> bytes:
+        kind, _, rest = name.partition("/")
+        purpose, _, outcome = rest.partition("/")
+        if kind == "response":
+            made = self._row_key.derive(f"clusterdp/rows/1/{rest}")
+        elif kind == "rounding":
+            key = self._row_key if purpose == "rows" else self._key
+            made = key.derive(f"clusterdp/rounding/{purpose}/1/{outcome}")
+        else:
+            made = self._key.derive("clusterdp/labels/1")
+        self[name] = made
+        return made
+
+    def __repr__(self) -> str:
+        return "KeyRing()"
 
 
 def fold_numbers(units: UnitIds, n_folds: int) -> CodeArray:
@@ -156,7 +194,7 @@ def unit_words(units: UnitIds, aes_key: bytes) -> WordArray:
 
     Args:
         units: Ids.
-        aes_key: From `ReleaseKey.for_response`, `for_rounding` or `for_labels`.
+        aes_key: From a `KeyRing`, or a public one.
 
     Returns:
         Axes `[unit, word]`, two 64-bit words each.

@@ -214,19 +214,12 @@ class ValueCounter:
         return rows.astype(np.int64)
 
 
-def leak_notice(name: str, outcomes: tuple[str, ...]) -> str:
-    """The warning to the owner about such a column."""
+def leak_notice(name: str, secret: tuple[str, ...], *, is_cluster: bool) -> str:
+    """The warning to the owner about a column that reveals outcomes, or a private cluster."""
+    what = "cluster, which is private" if is_cluster else "outcome"
     return (
-        f"column {name!r} is kept and gives {', '.join(map(repr, outcomes))} away almost surely: "
-        "publishing it publishes the outcome. Do not share the folder"
-    )
-
-
-def label_notice(name: str, cluster: str) -> str:
-    """The warning to the owner about a column that reveals a private cluster."""
-    return (
-        f"column {name!r} is kept and gives {cluster!r} away almost surely: publishing it "
-        "publishes the cluster, which is private. Do not share the folder"
+        f"column {name!r} is kept and gives {', '.join(map(repr, secret))} away almost surely: "
+        f"publishing it publishes the {what}. Do not share the folder"
     )
 
 
@@ -281,34 +274,28 @@ class RowOrder:
             self._pairs.append(sorted_strata[1:][same])
             self._n_equal += int(equal[same].sum())
 
-    def notices(self, *, keep_order: bool) -> tuple[str, ...]:
+    def notices(self, *, keep_order: bool, cluster: str | None = None) -> tuple[str, ...]:
         """The warning to the owner if the order reveals outcomes beyond chance.
 
         Args:
             keep_order: Whether rows are published in the order of the table.
+            cluster: The private cluster that was taken in as outcomes, by arm; None if outcomes
+                were, by cell.
         """
         shown = keep_order or self._ids_follow()
         if not shown or not self._depends():
             return ()
+        what = ("outcomes", "within cells, rows of one outcome")
+        if cluster is not None:
+            what = (f"{cluster!r}", "it is private, and rows of one cluster")
         why = (
             "that order is published. Do not share the folder; release without keep_order"
             if keep_order
             else "ids follow that order. Do not share the folder; give units other ids"
         )
         text = (
-            "the order of the table gives outcomes away: within cells, rows of one outcome stand "
-            f"together or before others far more than chance allows, and {why}"
-        )
-        return (text,)
-
-    def label_notices(self, cluster: str) -> tuple[str, ...]:
-        """The same where private clusters were taken in as outcomes, and arms as cells."""
-        if not self._ids_follow() or not self._depends():
-            return ()
-        text = (
-            f"the order of the table gives {cluster!r} away, which is private: rows of one cluster "
-            "stand together or before others far more than chance allows, and ids follow that "
-            "order. Do not share the folder; give units other ids"
+            f"the order of the table gives {what[0]} away: {what[1]} stand together or before "
+            f"others far more than chance allows, and {why}"
         )
         return (text,)
 

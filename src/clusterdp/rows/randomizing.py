@@ -1,17 +1,15 @@
 """What every engine does to a batch of encoded rows in the end: randomize it.
 
-As encoding, a pure function of a batch that can be sent to other processes.
-
-Stage 4: every row through its cell's channel. A stateless function of codes and random words.
-
-Published columns of debiased outcomes, from what responses count as in each metric.
+Every row goes through its cell's channel, and is published with its response and with what that
+counts as in each metric. As encoding, it is a pure function of a batch, and of the words that its
+keys give, which can be sent to other processes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,12 +17,12 @@ from clusterdp._named import unnamed
 from clusterdp.errors import TableChangedError
 from clusterdp.outcomes.published_names import QUESTION, debiased_names
 from clusterdp.rows.column_types import plain_type
-from clusterdp.rows.keys import fold_numbers, unit_words
+from clusterdp.rows.keys import fold_numbers, response_key, unit_words
 from clusterdp.rows.value_codes import plain_column
 from clusterdp.spec.columns import FOLD, RESPONSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
@@ -33,79 +31,12 @@ if TYPE_CHECKING:
     from clusterdp.channels import Channel
     from clusterdp.channels.sampling import RedrawSampler, TableSampler
     from clusterdp.outcomes.declaration import DeclaredOutcomes
-    from clusterdp.rows.encoding import AskedRows, EncodedRows, QuestionEncoder, RowEncoder
-    from clusterdp.rows.keys import ReleaseKey, UnitIds
+    from clusterdp.rows.encoding import AskedRows, QuestionEncoder, RowCodes, RowEncoder
+    from clusterdp.rows.keys import UnitIds
 
 
 # Rows worked on at a time, so that what is computed for them stays in the processor's cache.
 _CACHED_ROWS = 2**15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowRandomizer:
-    """Pass 2 of every engine: a stateless function of a batch of rows.
-
-    It holds everything a worker needs and nothing of the table, so batches may be run in any order,
-    anywhere, and again: the same rows give the same result.
-
-    Attributes:
-        sampler: The channel as look-up tables.
-        groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
-        n_outputs: How many different outputs a group has.
-        decodings: What each output of each group counts as, for every published column; axes
-            `[group * output]`.
-        aes_key: The key of the outcomes, from `ReleaseKey.for_response`.
-    """
-
-    sampler: RedrawSampler | TableSampler
-    groups: IntArray | None
-    n_outputs: int
-    decodings: tuple[pl.Series, ...]
-    aes_key: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, channel: Channel, debiased: list[FloatArray], aes_key: bytes) -> RowRandomizer:
-        """The randomizer of a channel; `debiased` is what its outputs count as, by column."""
-        import polars as pl
-
-        groups = channel.groups.ravel()
-        every_cell = np.array_equal(groups, np.arange(len(groups)))
-        return cls(
-            sampler=channel.sampler(),
-            groups=None if every_cell else groups,
-            n_outputs=debiased[0].shape[-1],
-            decodings=tuple(pl.Series(each.ravel()) for each in debiased),
-            aes_key=aes_key,
-        )
-
-    @property
-    def n_places(self) -> int:
-        """How many responses all groups have together."""
-        return len(self.decodings[0])
-
-    def __call__(self, units: UnitIds, cells: IntArray, categories: CodeArray) -> CodeArray:
-        """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`.
-
-        Returns:
-            The place of each row's response among those of all groups, `group * output`, in the
-            type of fewest bytes; axes `[row]`.
-        """
-        n_rows = len(units)
-        places = np.empty(n_rows, dtype=np.min_scalar_type(self.n_places - 1))
-        for start in range(0, n_rows, _CACHED_ROWS):
-            part = slice(start, start + _CACHED_ROWS)
-            groups = cells[part] if self.groups is None else self.groups[cells[part]]
-            words = unit_words(units.part(part), self.aes_key)
-            codes = self.sampler.draw(words, groups, categories[part])
-            codes += groups * self.n_outputs
-            places[part] = codes
-        return places
-
-    def counts_as(self, place: pl.Expr) -> list[pl.Expr]:
-        """What responses count as in each published column, from their places."""
-        import polars as pl
-
-        return [pl.lit(decoding).gather(place) for decoding in self.decodings]
 
 
 def debiased_columns(
@@ -133,46 +64,90 @@ def debiased_columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QuestionRandomizer:
-    """Pass 2 of a question.
+    """Pass 2 of a question: every row through its cell's channel.
+
+    It holds everything a worker needs, and nothing of the table, so batches may be run in any
+    order, anywhere, and again: the same rows and keys give the same result.
 
     Attributes:
-        row_randomizer: Codes through their cells' channels.
-        rounding_keys: The keys that numbers are rounded with.
+        encoder: How the outcomes of the question are encoded.
+        sampler: The channel as look-up tables.
+        groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
+        n_outputs: How many different outputs a group has.
+        decodings: What each output of each group counts as, for every published column; axes
+            `[group * output]`.
     """
 
-    row_randomizer: RowRandomizer
-    rounding_keys: tuple[bytes, ...] = field(repr=False)
+    encoder: QuestionEncoder
+    sampler: RedrawSampler | TableSampler
+    groups: IntArray | None
+    n_outputs: int
+    decodings: tuple[pl.Series, ...]
 
     @classmethod
-    def of(cls, encoder: QuestionEncoder, channel: Channel, key: ReleaseKey) -> QuestionRandomizer:
-        """The randomizer of a question. Its keys follow from the names of its outcomes."""
-        declared = encoder.space.declared
-        debiased = debiased_columns(channel.decode, declared)
-        aes_key = key.for_response(declared.names)
+    def from_channel(cls, encoder: QuestionEncoder, channel: Channel) -> QuestionRandomizer:
+        """The randomizer of a question whose rows go through a channel."""
+        import polars as pl
+
+        debiased = debiased_columns(channel.decode, encoder.space.declared)
+        groups = channel.groups.ravel()
+        every_cell = np.array_equal(groups, np.arange(len(groups)))
         return cls(
-            row_randomizer=RowRandomizer.of(channel, debiased, aes_key),
-            rounding_keys=encoder.rounding_keys(key, "rows"),
+            encoder=encoder,
+            sampler=channel.sampler(),
+            groups=None if every_cell else groups,
+            n_outputs=debiased[0].shape[-1],
+            decodings=tuple(pl.Series(each.ravel()) for each in debiased),
         )
 
-    def __call__(self, encoder: QuestionEncoder, rows: AskedRows) -> CodeArray:
-        """The place of each row's response among those of all groups."""
-        categories = encoder.round(rows, self.rounding_keys)
-        return self.row_randomizer(rows.ids, rows.cells, categories)
+    @property
+    def response_key(self) -> str:
+        """The name of the key that the channel draws with: it follows from the outcomes' names."""
+        return response_key(self.encoder.space.declared.names)
 
+    @property
+    def n_places(self) -> int:
+        """How many responses all groups have together."""
+        return len(self.decodings[0])
 
-class RandomizedBatch(NamedTuple):
-    """A batch as it is published, and a checksum word per row, which is never published."""
+    def __call__(self, rows: AskedRows, keys: Mapping[str, bytes]) -> CodeArray:
+        """The place of each row's response among those of all groups; axes `[row]`."""
+        categories = self.encoder.round(rows, self.encoder.rounding_keys("rows"), keys)
+        return self.draw(rows.ids, rows.cells, categories, keys[self.response_key])
 
-    rows: pl.DataFrame
-    words: WordArray
+    def draw(
+        self, units: UnitIds, cells: IntArray, categories: CodeArray, aes_key: bytes
+    ) -> CodeArray:
+        """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`.
+
+        Returns:
+            The place of each row's response among those of all groups, `group * output`, in the
+            type of fewest bytes; axes `[row]`.
+        """
+        n_rows = len(units)
+        places = np.empty(n_rows, dtype=_smallest(self.n_places))
+        for start in range(0, n_rows, _CACHED_ROWS):
+            part = slice(start, start + _CACHED_ROWS)
+            groups = cells[part] if self.groups is None else self.groups[cells[part]]
+            words = unit_words(units.part(part), aes_key)
+            codes = self.sampler.draw(words, groups, categories[part])
+            codes += groups * self.n_outputs
+            places[part] = codes
+        return places
+
+    def counts_as(self, place: pl.Expr) -> list[pl.Expr]:
+        """What responses count as in each published column, from their places."""
+        import polars as pl
+
+        return [pl.lit(decoding).gather(place) for decoding in self.decodings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchRandomizer:
     """Pass 2 of every engine: a batch of the table in, a batch to publish out.
 
-    It holds the key of the rows, so it is never stored. It holds no rows of the table, and gives
-    the same rows for the same batch wherever and however often it is called.
+    It holds neither keys nor rows of the table, and gives the same rows for the same batch and keys
+    wherever and however often it is called.
 
     Attributes:
         encoder: Rows as codes.
@@ -188,8 +163,8 @@ class BatchRandomizer:
     n_units: int
 
     @classmethod
-    def of(
-        cls, encoder: RowEncoder, channels: Sequence[Channel], layout: Layout, key: ReleaseKey
+    def from_channels(
+        cls, encoder: RowEncoder, channels: Sequence[Channel], layout: Layout
     ) -> BatchRandomizer:
         """The randomizer of a release: every kind of release has its rows made here."""
         import polars as pl
@@ -202,29 +177,37 @@ class BatchRandomizer:
         pairs = zip(encoder.questions, channels, strict=True)
         return cls(
             encoder=encoder,
-            questions=tuple(
-                QuestionRandomizer.of(question, channel, key) for question, channel in pairs
-            ),
+            questions=tuple(QuestionRandomizer.from_channel(*pair) for pair in pairs),
             relabelled=relabelled,
             n_units=layout.n_units,
         )
 
-    def __call__(self, batch: pl.DataFrame) -> RandomizedBatch:
-        """Encode a batch and randomize it.
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The keys that rows are encoded and randomized with."""
+        of_rows = (
+            name
+            for one in self.questions
+            for name in (one.response_key, *one.encoder.rounding_keys("rows"))
+        )
+        return (*self.encoder.key_names, *of_rows)
+
+    def __call__(
+        self, batch: pl.DataFrame, keys: Mapping[str, bytes]
+    ) -> tuple[pl.DataFrame, WordArray]:
+        """A batch as it is published, and a checksum word per row, which is never published.
 
         Raises:
             TableChangedError: If it is not as pass 1 found it.
         """
-        coded = self.encoder(batch)
+        coded = self.encoder(batch, keys)
         if not coded.sound:
             raise TableChangedError
-        return RandomizedBatch(rows=self.publish(batch, coded), words=coded.words())
+        return self.complete(self.respond(batch, coded, keys)), coded.words()
 
-    def publish(self, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
-        """A sound batch as it is published, from its codes."""
-        return self.complete(self.respond(batch, coded))
-
-    def respond(self, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
+    def respond(
+        self, batch: pl.DataFrame, coded: RowCodes, keys: Mapping[str, bytes]
+    ) -> pl.DataFrame:
         """A sound batch as it is published, in few bytes: `complete` adds what follows from it.
 
         A row has one number, the place of its response among those of all questions and groups.
@@ -234,10 +217,9 @@ class BatchRandomizer:
         columns = self.encoder.columns
         firsts = self._firsts
         places = np.empty(len(coded.cells), dtype=_smallest(firsts[-1]))
-        for number, (encoder, randomize) in enumerate(self._pairs()):
+        for number, question in enumerate(self.questions):
             asked = coded.asked(number)
-            found = randomize(encoder, asked).astype(places.dtype)
-            places[asked.places] = found + firsts[number]
+            places[asked.places] = question(asked, keys).astype(places.dtype) + firsts[number]
         published = [self._published(name, batch, coded.cells) for name in columns.public]
         if columns.folds > 1:
             folds = coded.folds
@@ -280,28 +262,23 @@ class BatchRandomizer:
 
         place, number, is_only = pl.col(RESPONSE), pl.col(QUESTION), len(self.questions) == 1
         debiased: dict[str, pl.Expr] = {}
-        for at, (encoder, question) in enumerate(self._pairs()):
-            declared = encoder.space.declared
+        for at, question in enumerate(self.questions):
+            declared = question.encoder.space.declared
             names = debiased_names(declared.names, declared.missing)
             own = place if is_only else pl.when(number == at).then(place).otherwise(0)
-            counts_as = question.row_randomizer.counts_as(own)
+            counts_as = question.counts_as(own)
             if not is_only:
                 counts_as = [pl.when(number == at).then(one) for one in counts_as]
             debiased |= zip(names, counts_as, strict=True)
-        n_each = [one.row_randomizer.n_outputs for one in self.questions]
-        sizes = pl.Series(n_each, dtype=pl.Int32)
+        sizes = pl.Series([one.n_outputs for one in self.questions], dtype=pl.Int32)
         n_outputs = pl.lit(sizes[0]) if is_only else pl.lit(sizes).gather(number)
         named = (debiased[name].alias(name) for name in self.encoder.columns.debiased)
         return [place.cast(pl.Int32) % n_outputs, *named]
 
-    def _pairs(self) -> Iterator[tuple[QuestionEncoder, QuestionRandomizer]]:
-        return zip(self.encoder.questions, self.questions, strict=True)
-
     @property
     def _firsts(self) -> list[int]:
         """The first place of each question's responses, and how many places there are."""
-        sizes = (one.row_randomizer.n_places for one in self.questions)
-        return [*accumulate(sizes, initial=0)]
+        return [*accumulate((one.n_places for one in self.questions), initial=0)]
 
     def _published(self, name: str, batch: pl.DataFrame, cells: IntArray) -> pl.Series:
         """What is published of a column of a batch: itself, or the labels that rows are given."""

@@ -13,15 +13,14 @@ from clusterdp.rows.keys import Fingerprint
 from clusterdp.statistics.base import CellTotals, MetricSums
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from clusterdp._arrays import CodeArray, IntArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.rows.encoding import EncodedQuestion, EncodedRows, QuestionEncoder, RowEncoder
-    from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.rows.encoding import EncodedQuestion, QuestionEncoder, RowCodes, RowEncoder
 
 
-class Asked(NamedTuple):
+class CountRequest(NamedTuple):
     """What pass 1 is to count of a question beside rows by category.
 
     Attributes:
@@ -29,19 +28,19 @@ class Asked(NamedTuple):
         levels: The columns that weighted totals are needed by; none for everyone.
         weights: What a unit of each cell counts in them; axes `[cluster, arm]`.
         counts: Whether counts of the units that are asked are needed, category by category.
-        count_key: The key of the release, where numbers are rounded for these; None where each is
-            taken at the grid point below it.
+        rounded: Whether numbers are rounded at random for these, or each is taken at the grid point
+            below it.
     """
 
     sums: bool = False
     levels: tuple[tuple[str, ...], ...] = ()
     weights: IntArray | None = None
     counts: bool = False
-    count_key: ReleaseKey | None = None
+    rounded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class QuestionCounter:
+class QuestionCountPlan:
     """What pass 1 counts of a question.
 
     Numbers add more than their category: sums are of the numbers themselves, and counts are of
@@ -50,6 +49,7 @@ class QuestionCounter:
     Attributes:
         encoder: Its outcomes as codes.
         number: Its place among questions.
+        layout: The cells.
         metrics: The metrics of rows as integers, where totals are asked for.
         levels: The columns that totals are asked for by.
         sums: Whether sums of numbers are asked for, cell by cell.
@@ -57,45 +57,52 @@ class QuestionCounter:
         level_sizes: How many totals each level has that is added up row by row, by its columns.
         own_counts: Whether published counts are counted apart from everyone's categories: some are
             not asked, or numbers are rounded.
-        count_keys: The keys that numbers are rounded with for counts; empty where none are.
+        rounding_keys: The names of the keys that numbers are rounded with for counts; none where
+            they are not.
     """
 
     encoder: QuestionEncoder
     number: int
+    layout: Layout
     metrics: tuple[MetricIntegers, ...]
     levels: tuple[tuple[str, ...], ...]
     sums: bool
     weights: IntArray
     level_sizes: dict[tuple[str, ...], int]
     own_counts: bool
-    count_keys: tuple[bytes, ...] = field(repr=False)
+    rounding_keys: tuple[str, ...]
 
     @classmethod
-    def of(cls, rows: RowEncoder, number: int, layout: Layout, asked: Asked) -> QuestionCounter:
-        """The counter of a question, for what is asked of it and no more."""
+    def from_request(
+        cls, rows: RowEncoder, number: int, layout: Layout, asked: CountRequest
+    ) -> QuestionCountPlan:
+        """The plan of a question, for what is asked of it and no more."""
         encoder = rows.questions[number]
         space = encoder.space
         sums = asked.sums and bool(space.declared.numbers)
         metrics = space.declared.metrics if sums or asked.levels else ()
-        key = asked.count_key if asked.counts else None
-        count_keys = () if key is None else encoder.rounding_keys(key, "counts")
+        is_rounded = asked.counts and asked.rounded
+        rounding_keys = encoder.rounding_keys("counts") if is_rounded else ()
         n_arms = len(layout.arms)
         # What everyone's outcomes add up to follows from the counts of cells.
         follows = () if space.declared.numbers or layout.folds > 1 else ((),)
         return cls(
             encoder=encoder,
             number=number,
+            layout=layout,
             metrics=tuple(map(space.integers_of, metrics)),
             levels=asked.levels,
             sums=sums,
-            weights=_ones(layout) if asked.weights is None else asked.weights.ravel(),
+            weights=(
+                np.ones_like(layout.sizes) if asked.weights is None else asked.weights
+            ).ravel(),
             level_sizes={
                 level: layout.n_groups(level) * layout.folds * n_arms
                 for level in asked.levels
                 if level not in follows
             },
-            own_counts=asked.counts and (rows.asking is not None or bool(count_keys)),
-            count_keys=count_keys,
+            own_counts=asked.counts and (rows.asking is not None or bool(rounding_keys)),
+            rounding_keys=rounding_keys,
         )
 
     @property
@@ -123,62 +130,9 @@ class QuestionCounter:
         """How many integers the totals of all levels are."""
         return sum(self.level_sizes.values()) * 2 * len(self.metrics)
 
-    def totals(self, tally: QuestionTally, layout: Layout) -> CellTotals:
-        """What statistics are drawn from."""
-        n_categories, space = self.n_categories, self.encoder.space
-        table = tally.table.reshape(*layout.sizes.shape, -1)
-        totals = CellTotals.of_counts(table[..., :n_categories], space)
-        added = self._groups(tally.groups, layout)
-        groups = {
-            level: added[level] if level in added else self._everyone(table[..., :n_categories])
-            for level in self.levels
-        }
-        totals = totals._replace(groups=groups)
-        if self.sums:
-            first, second = n_categories, n_categories + self.n_sums
-            squares = table[..., second : second + self.n_sums]
-            totals = totals._replace(sums=table[..., first:second], squares=squares)
-        if self.own_counts:
-            totals = totals._replace(counts=table[..., -n_categories:])
-        return totals
-
-    def _everyone(self, counts: IntArray) -> MetricSums:
-        """Totals of everyone, from counts by category; axes `[cluster, arm, category]`."""
-        weighted = (self.weights.reshape(*counts.shape[:2], 1) * counts).sum(axis=0)
-        integers = [metric.categories for metric in self.metrics]
-        squares = [metric.coarse_squares(metric.categories) for metric in self.metrics]
-        both = (np.stack(of_categories, axis=1) for of_categories in (integers, squares))
-        return MetricSums(*((weighted @ one)[np.newaxis, np.newaxis] for one in both))
-
-    def _groups(self, groups: IntArray, layout: Layout) -> dict[tuple[str, ...], MetricSums]:
-        """Totals by level, from those of all levels; axes `[place, 2 * metric]`."""
-        ends = np.cumsum(list(self.level_sizes.values()))[:-1]
-        parts = np.split(groups, ends) if self.level_sizes else []
-        found = {}
-        for level, part in zip(self.level_sizes, parts, strict=True):
-            shaped = part.reshape(-1, layout.folds, len(layout.arms), part.shape[-1])
-            found[level] = MetricSums(*np.split(shaped, 2, axis=-1))
-        return found
-
-
-class CountKeys(NamedTuple):
-    """The keys of a counter.
-
-    Attributes:
-        rounding: Those that numbers are rounded with for counts, question by question.
-        labels: That of private clusters; empty where they are public.
-    """
-
-    rounding: tuple[tuple[bytes, ...], ...]
-    labels: bytes = b""
-
-    def without(self) -> CountKeys:
-        """As many keys, all of them empty."""
-        return CountKeys(((),) * len(self.rounding))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowCounter:
+class CountPlan:
     """What pass 1 counts of a batch.
 
     Attributes:
@@ -187,41 +141,33 @@ class RowCounter:
     """
 
     encoder: RowEncoder
-    questions: tuple[QuestionCounter, ...]
+    questions: tuple[QuestionCountPlan, ...]
 
     @classmethod
-    def of(cls, encoder: RowEncoder, layout: Layout, asked: Sequence[Asked]) -> RowCounter:
-        """The counter of a table, for what is asked of its questions and no more."""
+    def from_requests(
+        cls, encoder: RowEncoder, layout: Layout, asked: Sequence[CountRequest]
+    ) -> CountPlan:
+        """The plan of a table, for what is asked of its questions and no more."""
         questions = tuple(
-            QuestionCounter.of(encoder, number, layout, one) for number, one in enumerate(asked)
+            QuestionCountPlan.from_request(encoder, number, layout, one)
+            for number, one in enumerate(asked)
         )
         levels = dict.fromkeys(level for question in questions for level in question.level_sizes)
         return cls(encoder=replace(encoder, levels=tuple(levels)), questions=questions)
 
     @property
-    def keys(self) -> CountKeys:
-        """Its keys."""
-        return CountKeys(
-            rounding=tuple(question.count_keys for question in self.questions),
-            labels=self.encoder.label_key,
-        )
+    def key_names(self) -> tuple[str, ...]:
+        """The keys that rows are encoded with, and that numbers are rounded with for counts."""
+        rounding = (name for question in self.questions for name in question.rounding_keys)
+        return (*self.encoder.key_names, *rounding)
 
-    def with_keys(self, keys: CountKeys) -> RowCounter:
-        """The same with other keys; with empty ones it can be stored."""
-        pairs = zip(self.questions, keys.rounding, strict=True)
-        return replace(
-            self,
-            encoder=self.encoder.with_label_key(keys.labels),
-            questions=tuple(replace(one, count_keys=key) for one, key in pairs),
-        )
-
-    def n_places(self, n_cells: int) -> int:
+    @property
+    def n_places(self) -> int:
         """How many integers are counted."""
-        return sum(n_cells * question.width + question.n_totals for question in self.questions)
-
-
-def _ones(layout: Layout) -> IntArray:
-    return np.ones(layout.sizes.size, dtype=np.int64)
+        return sum(
+            question.layout.sizes.size * question.width + question.n_totals
+            for question in self.questions
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -229,8 +175,8 @@ class QuestionTally:
     """What pass 1 adds up of a question.
 
     Attributes:
-        counter: What is counted.
-        table: Integers by cell, in the order of `QuestionCounter.width`; axes `[cell, place]`.
+        plan: What is counted.
+        table: Integers by cell, in the order of `QuestionCountPlan.width`; axes `[cell, place]`.
         groups: Weighted sums of metrics, then of their squares, by the groups of every level; axes
             `[place, 2 * metric]`.
         n_missing: Rows without an outcome.
@@ -239,7 +185,7 @@ class QuestionTally:
         n_clipped: For each outcome, how many rows were clipped; axes `[outcome]`.
     """
 
-    counter: QuestionCounter
+    plan: QuestionCountPlan
     table: IntArray
     groups: IntArray
     n_clipped: tuple[int, ...]
@@ -248,15 +194,58 @@ class QuestionTally:
     n_broken: int = 0
 
     @classmethod
-    def empty(cls, counter: QuestionCounter, n_cells: int) -> QuestionTally:
+    def empty(cls, plan: QuestionCountPlan) -> QuestionTally:
         """Of no rows."""
-        shape = (sum(counter.level_sizes.values()), 2 * len(counter.metrics))
+        shape = (sum(plan.level_sizes.values()), 2 * len(plan.metrics))
         return cls(
-            counter=counter,
-            table=np.zeros((n_cells, counter.width), dtype=np.int64),
+            plan=plan,
+            table=np.zeros((plan.layout.sizes.size, plan.width), dtype=np.int64),
             groups=np.zeros(shape, dtype=np.int64),
-            n_clipped=(0,) * counter.n_outcomes,
+            n_clipped=(0,) * plan.n_outcomes,
         )
+
+    @property
+    def counts(self) -> IntArray:
+        """Rows by category, numbers at the grid point below; axes `[cluster, arm, category]`."""
+        counts = self.table[:, : self.plan.n_categories]
+        return counts.reshape(*self.plan.layout.sizes.shape, -1)
+
+    @property
+    def totals(self) -> CellTotals:
+        """What statistics are drawn from."""
+        plan, counts = self.plan, self.counts
+        totals = CellTotals.of_counts(counts, plan.encoder.space)
+        added = self._totals_by_level()
+        groups = {
+            level: added[level] if level in added else self._everyone() for level in plan.levels
+        }
+        totals = totals._replace(groups=groups)
+        table, first = self.table.reshape(*counts.shape[:2], -1), plan.n_categories
+        if plan.sums:
+            sums, squares = np.split(table[..., first : first + 2 * plan.n_sums], 2, axis=-1)
+            totals = totals._replace(sums=sums, squares=squares)
+        if plan.own_counts:
+            totals = totals._replace(counts=table[..., -first:])
+        return totals
+
+    def _everyone(self) -> MetricSums:
+        """Totals of everyone, from counts by category."""
+        metrics, counts = self.plan.metrics, self.counts
+        weighted = (self.plan.weights.reshape(*counts.shape[:2], 1) * counts).sum(axis=0)
+        integers = [metric.categories for metric in metrics]
+        squares = [metric.coarse_squares(metric.categories) for metric in metrics]
+        both = (np.stack(of_categories, axis=1) for of_categories in (integers, squares))
+        return MetricSums(*((weighted @ one)[np.newaxis, np.newaxis] for one in both))
+
+    def _totals_by_level(self) -> dict[tuple[str, ...], MetricSums]:
+        """Totals of the levels that are added up row by row."""
+        layout, first, found = self.plan.layout, 0, {}
+        for level, size in self.plan.level_sizes.items():
+            part = self.groups[first : first + size]
+            shaped = part.reshape(-1, layout.folds, len(layout.arms), part.shape[-1])
+            found[level] = MetricSums(*np.split(shaped, 2, axis=-1))
+            first += size
+        return found
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -276,42 +265,42 @@ class QuestionTally:
         pairs = zip(self.n_clipped, question.outcomes.n_clipped, strict=True)
         self.n_clipped = tuple(before + more for before, more in pairs)
 
-    def add(self, rows: EncodedRows) -> None:
+    def add(self, rows: RowCodes, keys: Mapping[str, bytes]) -> None:
         """Take in a sound batch."""
-        counter, n_categories = self.counter, self.counter.n_categories
-        question = rows.questions[counter.number]
+        plan, n_categories = self.plan, self.plan.n_categories
+        question = rows.questions[plan.number]
         self._count(rows.cells, question.categories)
-        by_row = counter.metrics if counter.sums or counter.level_sizes else ()
+        by_row = plan.metrics if plan.sums or plan.level_sizes else ()
         for place, metric in enumerate(by_row):
             integers = metric.of_rows(question.outcomes)
             squares = metric.coarse_squares(integers)
-            if counter.sums:
+            if plan.sums:
                 np.add.at(self.table[:, n_categories + place], rows.cells, integers)
-                np.add.at(self.table[:, n_categories + counter.n_sums + place], rows.cells, squares)
+                np.add.at(self.table[:, n_categories + plan.n_sums + place], rows.cells, squares)
             self._add_groups(rows, place, integers, squares)
-        if counter.own_counts:
-            asked = rows.asked(counter.number)
-            rounded = counter.encoder.round(asked, counter.count_keys)
-            first = n_categories + 2 * counter.n_sums
+        if plan.own_counts:
+            asked = rows.asked(plan.number)
+            rounded = plan.encoder.round(asked, plan.rounding_keys, keys)
+            first = n_categories + 2 * plan.n_sums
             self._count(asked.cells, first + rounded.astype(np.int64))
 
     def _count(self, cells: IntArray, places: CodeArray) -> None:
         """Add one to a place of each row's cell."""
         # In one dimension: with two, NumPy takes ten times as long.
-        np.add.at(self.table.reshape(-1), cells * self.counter.width + places, 1)
+        np.add.at(self.table.reshape(-1), cells * self.plan.width + places, 1)
 
     def _add_groups(
-        self, rows: EncodedRows, metric: int, integers: IntArray, squares: IntArray
+        self, rows: RowCodes, metric: int, integers: IntArray, squares: IntArray
     ) -> None:
         """Add a metric of some rows to the totals of every level."""
-        counter, first = self.counter, 0
-        if not counter.level_sizes:
+        plan, first = self.plan, 0
+        if not plan.level_sizes:
             return
-        weights = counter.weights[rows.cells]
+        weights = plan.weights[rows.cells]
         weighted = (weights * integers, weights * squares)
-        for level, size in counter.level_sizes.items():
+        for level, size in plan.level_sizes.items():
             for kind, terms in enumerate(weighted):
-                column = self.groups[first : first + size, metric + kind * len(counter.metrics)]
+                column = self.groups[first : first + size, metric + kind * len(plan.metrics)]
                 np.add.at(column, rows.places[level], terms)
             first += size
 
@@ -335,13 +324,19 @@ class Tally:
     seen: Fingerprint = field(default_factory=Fingerprint)
 
     @classmethod
-    def empty(cls, counter: RowCounter, n_cells: int) -> Tally:
+    def empty(cls, plan: CountPlan) -> Tally:
         """Of no rows."""
-        return cls(
-            questions=tuple(
-                QuestionTally.empty(question, n_cells) for question in counter.questions
-            )
-        )
+        return cls(questions=tuple(map(QuestionTally.empty, plan.questions)))
+
+    @property
+    def totals(self) -> tuple[CellTotals, ...]:
+        """Of each question, what statistics are drawn from."""
+        return tuple(question.totals for question in self.questions)
+
+    @property
+    def sizes(self) -> list[IntArray]:
+        """Of each question, the rows of cells; axes `[cluster, arm]`."""
+        return [question.counts.sum(axis=-1) for question in self.questions]
 
     @property
     def in_space(self) -> bool:
@@ -365,7 +360,7 @@ class Tally:
         for question in self.questions:
             question.numbers = tuple(itertools.islice(left, len(question.numbers)))
 
-    def add(self, rows: EncodedRows) -> None:
+    def add(self, rows: RowCodes, keys: Mapping[str, bytes]) -> None:
         """Take in a batch."""
         self.n_without_id += rows.n_without_id
         self.n_unplain_ids += rows.n_unplain_ids
@@ -376,4 +371,4 @@ class Tally:
             return
         self.seen += Fingerprint.of(rows.words())
         for tally in self.questions:
-            tally.add(rows)
+            tally.add(rows, keys)

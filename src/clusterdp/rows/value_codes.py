@@ -1,15 +1,13 @@
-"""Public columns as codes: labels, and the cells and groups that they name.
+"""Public columns as codes: their values, and the cells and groups that these name.
 
-Labels by their hashes: the time to find one does not grow with how many there are.
-
-Private clusters: the label that each row is given, by a response that its id decides.
+A private cluster is the one that a row is given, by a response that its id decides.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +15,7 @@ from clusterdp._named import unnamed
 from clusterdp._text import NOT_PLAIN
 from clusterdp.errors import TableChangedError
 from clusterdp.rows.column_types import plain_type
-from clusterdp.rows.keys import unit_words
+from clusterdp.rows.keys import CLUSTERS_KEY, unit_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray, IntArray, WordArray
     from clusterdp.channels.cluster_response import ClusterResponse
-    from clusterdp.rows.keys import ReleaseKey, UnitIds
+    from clusterdp.rows.keys import UnitIds
     from clusterdp.spec.columns import Columns
 
 
@@ -36,7 +34,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LabelIndex:
+class HashIndex:
     """A table of hashes, no two of which are alike.
 
     The first bits of a hash name its bucket. There are more buckets than labels, so that a label is
@@ -58,7 +56,7 @@ class LabelIndex:
     codes: CodeArray
 
     @classmethod
-    def of(cls, labels: pl.Series) -> LabelIndex:
+    def from_values(cls, labels: pl.Series) -> HashIndex:
         """The index of distinct labels; a label's code is its place."""
         bits = (2 * len(labels)).bit_length()
         for seed in itertools.count():
@@ -100,7 +98,7 @@ _LARGEST_LOOKUP = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Labels:
+class ValueCodes:
     """Sorted distinct values of a public column; a value's code is its position.
 
     Attributes:
@@ -109,25 +107,27 @@ class Labels:
     """
 
     values: pl.Series
-    index: LabelIndex | None
+    index: HashIndex | None
 
     @classmethod
-    def of(cls, column: pl.Series) -> Labels:
-        """The labels of a column."""
+    def from_column(cls, column: pl.Series) -> ValueCodes:
+        """The codes of all values of a column."""
         values = plain_column(unnamed(column)).unique().sort()
-        return cls.listed(values.alias(column.name))
+        return cls.from_values(values.alias(column.name))
 
     @classmethod
-    def listed(cls, values: pl.Series) -> Labels:
-        """Labels in a given order; numbers must be sorted."""
+    def from_values(cls, values: pl.Series) -> ValueCodes:
+        """The codes of distinct values in a given order; numbers must be sorted."""
         import polars as pl
 
         is_indexed = values.dtype == pl.String or _is_wide(values)
-        return cls(values=values, index=LabelIndex.of(unnamed(values)) if is_indexed else None)
+        return cls(
+            values=values, index=HashIndex.from_values(unnamed(values)) if is_indexed else None
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By the values alone, which everything else follows from.
-        return Labels.listed, (self.values,)
+        return ValueCodes.from_values, (self.values,)
 
     def texts(self) -> tuple[str, ...]:
         """The values as text."""
@@ -215,49 +215,63 @@ def look_for_unplain(rows: pl.LazyFrame, names: Iterable[str]) -> pl.LazyFrame:
     return rows.select(*held)
 
 
-class EncodedCells(NamedTuple):
-    """The cells of rows; axes `[row]`.
-
-    Attributes:
-        cells: Codes of cells.
-        n_outside: Rows without a declared label, where clusters are private.
-    """
-
-    cells: IntArray
-    n_outside: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellEncoder:
-    """The cell of each row: `cluster * n_arms + arm`, its place in a flat `[cluster, arm]` array.
+    """The cell of each row: `cluster * n_arms + arm`, its index in a flat `[cluster, arm]` array.
 
     Attributes:
-        clusters: Labels of the cluster column, the declared ones if it is private; None if there is
-            no such column.
-        arms: Labels of the arm column.
+        clusters: Codes of the cluster column, of the declared labels if it is private; None if
+            there is no such column.
+        arms: Codes of the arm column.
         pooled: For each cluster label the cluster it counts as, axes `[label]`; None without
             pooling.
-        breakdowns: Labels of every column that a breakdown is by.
-        noisy: The response that private clusters go through; None where they are public.
+        breakdowns: Codes of every column that a breakdown is by.
+        response: The response that private clusters go through; None where they are public. Its
+            words have a key of their own (`CLUSTERS_KEY`), so that the cluster a row is given says
+            nothing of how its outcomes are randomized.
     """
 
-    clusters: Labels | None
-    arms: Labels
+    clusters: ValueCodes | None
+    arms: ValueCodes
     pooled: CodeArray | None = None
-    breakdowns: Mapping[str, Labels] = field(default_factory=dict)
-    noisy: NoisyLabels | None = None
+    breakdowns: Mapping[str, ValueCodes] = field(default_factory=dict)
+    response: ClusterResponse | None = None
 
     @property
     def relabels(self) -> bool:
         """Whether clusters have other labels than in the table."""
-        return self.pooled is not None or self.noisy is not None
+        return self.pooled is not None or self.response is not None
 
-    def encode_rows(self, rows: pl.DataFrame, columns: Columns, units: UnitIds) -> EncodedCells:
-        """Cells of rows with these ids: by the labels that private clusters are given."""
-        if self.noisy is None or columns.cluster is None:
-            return EncodedCells(self.encode(rows, columns.cluster, columns.arm))
-        given = self.noisy(rows[columns.cluster], units)
-        return EncodedCells(self._cells(given.codes, rows[columns.arm]), given.n_outside)
+    def encode_rows(
+        self, rows: pl.DataFrame, columns: Columns, units: UnitIds, keys: Mapping[str, bytes]
+    ) -> tuple[IntArray, int]:
+        """Cells of rows with these ids, axes `[row]`; and how many have no declared cluster.
+
+        A private cluster is the one that its response gives the row. Where it is not declared, the
+        cell is arbitrary.
+        """
+        if self.response is None or columns.cluster is None:
+            return self.encode(rows, columns.cluster, columns.arm), 0
+        codes, n_outside = self.own_clusters(rows[columns.cluster])
+        if not units.ids.null_count():  # else the batch is refused
+            codes = self.response.draw(unit_words(units, keys[CLUSTERS_KEY])[:, 0], codes)
+        return self._cells(codes, rows[columns.arm]), n_outside
+
+    def own_clusters(self, column: pl.Series) -> tuple[IntArray, int]:
+        """Rows' own private clusters: for safety nets alone, and to be randomized.
+
+        Args:
+            column: Labels of any type; they are compared as text.
+
+        Returns:
+            Indices among declared labels, axes `[row]`, arbitrary where a row's is missing or not
+            declared; and how many rows that are.
+        """
+        import polars as pl
+
+        known = pl.Enum(() if self.response is None else self.response.labels)
+        found = unnamed(column).cast(pl.String).cast(known, strict=False).to_physical()
+        return found.fill_null(0).to_numpy().astype(np.int64), found.null_count()
 
     def encode(self, rows: pl.DataFrame, cluster: str | None, arm: str) -> IntArray:
         """Cell codes of rows, from the columns of clusters and arms; axes `[row]`."""
@@ -278,64 +292,7 @@ class CellEncoder:
         """The group of each row in a breakdown, in the order of `Breakdown.groups`."""
         codes = np.zeros(len(rows), dtype=np.int64)
         for name in by:
-            labels = self.breakdowns[name]
-            codes *= len(labels.values)
-            codes += labels.encode(rows[name])
+            values = self.breakdowns[name]
+            codes *= len(values.values)
+            codes += values.encode(rows[name])
         return codes
-
-
-class GivenLabels(NamedTuple):
-    """The labels that rows are given, or have.
-
-    Attributes:
-        codes: Their places among declared labels, axes `[row]`; arbitrary where a row has none.
-        n_outside: Rows whose own label is missing, or not declared.
-    """
-
-    codes: IntArray
-    n_outside: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoisyLabels:
-    """The response that rows' labels go through.
-
-    Attributes:
-        response: Its labels and probabilities.
-        aes_key: From `ReleaseKey.for_labels`: a domain of its own, so that what a row is given as
-            its label says nothing of how its outcomes are randomized.
-    """
-
-    response: ClusterResponse
-    aes_key: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, response: ClusterResponse, key: ReleaseKey) -> NoisyLabels:
-        """The response with the key of a release."""
-        return cls(response=response, aes_key=key.for_labels())
-
-    def with_key(self, aes_key: bytes) -> NoisyLabels:
-        """The same with another key; with an empty one it can be stored."""
-        return replace(self, aes_key=aes_key)
-
-    def own(self, labels: pl.Series) -> GivenLabels:
-        """The labels that rows have in the table: for safety nets alone, and to be randomized."""
-        import polars as pl
-
-        known = pl.Enum(self.response.labels)
-        found = unnamed(labels).cast(pl.String).cast(known, strict=False).to_physical()
-        codes = found.fill_null(0).to_numpy().astype(np.int64)
-        return GivenLabels(codes, found.null_count())
-
-    def __call__(self, labels: pl.Series, units: UnitIds) -> GivenLabels:
-        """The labels that rows are given.
-
-        Args:
-            labels: Their own, of any type; they are compared as text.
-            units: Ids.
-        """
-        codes, n_outside = self.own(labels)
-        if units.ids.null_count():
-            return GivenLabels(codes, n_outside)  # the batch is refused
-        words = unit_words(units, self.aes_key)[:, 0]
-        return GivenLabels(self.response.draw(words, codes), n_outside)

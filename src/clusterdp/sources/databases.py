@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp.sources.source import NamedSource, Wanted
+    from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
 class Query(Protocol):
@@ -53,7 +53,7 @@ class Query(Protocol):
         ...
 
 
-def store_query(source: NamedSource, wanted: Wanted, folder: Path) -> pl.LazyFrame:
+def store_query(source: NamedSource, wanted: ColumnRequest, folder: Path) -> pl.LazyFrame:
     """Run a query once and keep its rows: run twice, it might give others."""
     import polars as pl
 
@@ -67,7 +67,7 @@ def store_query(source: NamedSource, wanted: Wanted, folder: Path) -> pl.LazyFra
     return _with_unread(pl.scan_parquet(stored, glob=False), names, {})
 
 
-def read_query(source: NamedSource, wanted: Wanted, hidden: Collection[str]) -> pl.LazyFrame:
+def read_query(source: NamedSource, wanted: ColumnRequest, hidden: Collection[str]) -> pl.LazyFrame:
     """Some columns of a query in memory; the others hold nulls."""
     import polars as pl
 
@@ -95,7 +95,7 @@ def _with_unread(
 
 
 @contextmanager
-def _running(source: NamedSource, wanted: Wanted, scratch: Path | None) -> Iterator[Query]:
+def _running(source: NamedSource, wanted: ColumnRequest, scratch: Path | None) -> Iterator[Query]:
     """A query while its connection is open; `scratch` is where rows may be stored, if any."""
     if source.database == DUCKDB:
         from clusterdp.sources.duckdb import running_duckdb
@@ -131,7 +131,7 @@ class _SqliteQuery:
     connection: sqlite3.Connection
     text: str
     names: list[str]
-    wanted: Wanted
+    wanted: ColumnRequest
 
     def schema(self, names: Collection[str]) -> dict[str, pl.DataType]:
         """The types that some columns have when they are read."""
@@ -223,7 +223,7 @@ class _SqliteQuery:
 
 
 @contextmanager
-def running_sqlite(source: NamedSource, wanted: Wanted) -> Iterator[_SqliteQuery]:
+def running_sqlite(source: NamedSource, wanted: ColumnRequest) -> Iterator[_SqliteQuery]:
     """A query while its connection is open.
 
     Raises:

@@ -14,7 +14,7 @@ from clusterdp.storage.store import is_store
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.sources.source import NamedSource, Wanted
+    from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
 _PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".ipc", ".feather")
@@ -42,7 +42,7 @@ _REMEDIES = {
 }
 
 
-def open_files(source: NamedSource, wanted: Wanted) -> pl.LazyFrame:
+def open_files(source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
     """A query over files.
 
     Raises:
@@ -70,7 +70,7 @@ def open_files(source: NamedSource, wanted: Wanted) -> pl.LazyFrame:
     return query
 
 
-def _scan(kind: str, files: Located, source: NamedSource, wanted: Wanted) -> pl.LazyFrame:
+def _scan(kind: str, files: Located, source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
     import polars as pl
 
     if kind in _PARQUET:

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp.sources.source import NamedSource, Wanted
+    from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
-def open_source(source: NamedSource, wanted: Wanted, scratch: Callable[[], Path]) -> pl.LazyFrame:
+def open_source(
+    source: NamedSource, wanted: ColumnRequest, scratch: Callable[[], Path]
+) -> pl.LazyFrame:
     """A query over a source, to be run as often as needed.
 
     Args:
@@ -34,7 +36,7 @@ def open_source(source: NamedSource, wanted: Wanted, scratch: Callable[[], Path]
 
 
 def open_unstored(
-    source: NamedSource, wanted: Wanted, hidden: Collection[str] = ()
+    source: NamedSource, wanted: ColumnRequest, hidden: Collection[str] = ()
 ) -> pl.LazyFrame:
     """As `open_source`, with nothing stored anywhere: for those who need some columns alone.
 

@@ -20,7 +20,7 @@ _NO_DELIMITER = frozenset('"\r\n')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ColumnRequest:
     """Which columns of a source are wanted, and as what.
 
     Attributes:

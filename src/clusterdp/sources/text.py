@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp.sources.source import Wanted
+    from clusterdp.sources.source import ColumnRequest
     from clusterdp.sources.streams import Located
 
 
-def open_lines(files: list[Path] | list[str], wanted: Wanted) -> pl.LazyFrame:
+def open_lines(files: list[Path] | list[str], wanted: ColumnRequest) -> pl.LazyFrame:
     """A query over the rows of files.
 
     Outcomes are there in every file, after all other columns: whether a line names one, and where,
@@ -42,7 +42,7 @@ def open_lines(files: list[Path] | list[str], wanted: Wanted) -> pl.LazyFrame:
     return rows.with_columns(unread).select(columns((*found, *wanted.outcomes)))
 
 
-def _types(files: list[Path] | list[str], wanted: Wanted) -> dict[str, pl.DataType]:
+def _types(files: list[Path] | list[str], wanted: ColumnRequest) -> dict[str, pl.DataType]:
     """The types of public columns, from all rows, whatever other columns hold."""
     import polars as pl
 
@@ -125,7 +125,7 @@ class TextFiles:
             delimiter = find_delimiter(lines[0] if len(lines) else "")
         return cls(files, delimiter)
 
-    def open(self, wanted: Wanted) -> pl.LazyFrame:
+    def open(self, wanted: ColumnRequest) -> pl.LazyFrame:
         """A query over their rows, with the types of public columns from all of these rows.
 
         Outcomes are text.

@@ -1,15 +1,13 @@
 """One pass over a local table: every batch is encoded once, and handed to all that need it.
 
 A pass that counts, one that randomizes and one that does both differ in who takes the batches, and
-in what becomes of them.
-
-Do kept columns reveal outcomes or private clusters? Looked at while published; it only warns.
+in what becomes of them. Safety nets look at the order of the table while it is counted, and at kept
+columns while they are published; they only warn.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -25,26 +23,22 @@ from clusterdp.rows.leaks import (
     bins_of,
     counts_reveal_outcome,
     has_order,
-    label_notice,
     leak_notice,
     some_numbers,
     strata_of,
 )
-from clusterdp.rows.tally import Tally
+from clusterdp.rows.tally import CountPlan, Tally
 from clusterdp.rows.value_codes import plain_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Sequence
 
     import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.engines.base import Progress
-    from clusterdp.rows.encoding import EncodedRows, RowEncoder
-    from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import RowCounter
-    from clusterdp.rows.value_codes import NoisyLabels
+    from clusterdp.engines.base import Pass
+    from clusterdp.rows.encoding import RowCodes
+    from clusterdp.rows.tally import CountRequest
 
 
 # A name that no column of a user has.
@@ -53,51 +47,70 @@ _ROW = "__clusterdp_row"
 _LARGE_BYTES = 2**25 - 2**13
 
 
-class Consumer(Protocol):
-    """What takes the rows of a table, batch by batch and from several threads."""
-
-    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
-        """Take in successive rows, of which the first stands at `first_row`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reading:
-    """One pass.
+class TablePass:
+    """One pass over a local table.
 
     Attributes:
-        encoder: Rows as codes.
-        consumers: What takes them.
-        columns: The columns that are read.
-        publish: What becomes of a batch, given its codes.
-        progress: Is called with rows done.
+        asked: What is done with rows.
+        tally: Counts them; None if nothing is counted.
+        seen: What was read.
     """
 
-    encoder: RowEncoder
-    consumers: tuple[Consumer, ...]
-    columns: tuple[str, ...]
-    publish: Callable[[pl.DataFrame, EncodedRows], pl.DataFrame]
-    progress: Progress
+    def __init__(self, asked: Pass, schema: pl.Schema) -> None:
+        import polars as pl
 
-    def query(self, rows: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
-        """The pass as a query, to be evaluated once; it gives what is published, in order.
+        self.asked, self.seen = asked, Fingerprint()
+        self.tally = None if asked.counts is None else TallyConsumer(asked, asked.counts)
+        self._encoder = asked.encoder if self.tally is None else self.tally.encoder
+        self._kept, self._schema = KeptColumns(asked, schema), pl.Schema()
+        if asked.randomizer is not None:
+            self._schema = asked.randomizer.response_schema(schema)
+        self._lock = threading.Lock()
 
-        Args:
-            rows: The table.
-            schema: The types of what is published.
+    def query(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """The pass as a query, to be evaluated once; it gives randomized rows, in order.
+
+        Rows are keyed by their ids, so another pass gives the same rows. Those of batches that
+        cannot be used are left out: whoever counts refuses the table.
         """
         _hold_on_to_memory()
-        numbered = rows.select(columns(self.columns)).with_row_index(_ROW)
-        return numbered.map_batches(self._read, streamable=True, schema=schema)
+        read = self._encoder.columns
+        names = (*read.counted, *read.ordering)
+        if self.asked.randomizer is not None:
+            names = (*read.public, *read.outcomes)
+        numbered = rows.select(columns(dict.fromkeys(names))).with_row_index(_ROW)
+        return numbered.map_batches(self._read, streamable=True, schema=self._schema)
 
     def _read(self, batch: pl.DataFrame) -> pl.DataFrame:
-        coded = self.encoder(batch)
-        if len(batch):
-            first_row = int(batch[_ROW][0])
-            for consumer in self.consumers:
-                consumer.take(first_row, batch, coded)
-        self.progress(len(batch))
-        return self.publish(batch, coded)
+        coded, randomizer = self._encoder(batch, self.asked.keys), self.asked.randomizer
+        first_row = int(batch[_ROW][0]) if len(batch) else 0
+        if self.tally is not None:
+            self.tally.take(first_row, batch, coded)
+        else:
+            self._note(coded)
+        if coded.sound:
+            self._kept.take(first_row, batch, coded)
+        self.asked.progress(len(batch))
+        if randomizer is None or not coded.sound:
+            return self._schema.to_frame()
+        return randomizer.respond(batch, coded, self.asked.keys)
+
+    def _note(self, rows: RowCodes) -> None:
+        """Note what is read, in a pass after the one that counted.
+
+        Raises:
+            TableChangedError: If it is not as it was when it was counted.
+        """
+        if not rows.sound:
+            raise TableChangedError
+        more = Fingerprint.of(rows.words())
+        with self._lock:
+            self.seen += more
+
+    def notices(self, *, keep_order: bool) -> tuple[str, ...]:
+        """The warnings to the owner if what is published reveals outcomes, or private clusters."""
+        of_order = () if self.tally is None else self.tally.notices(keep_order=keep_order)
+        return (*of_order, *self._kept.notices())
 
 
 def _hold_on_to_memory() -> None:
@@ -109,99 +122,44 @@ def _hold_on_to_memory() -> None:
     np.empty(_LARGE_BYTES, dtype=np.uint8)
 
 
-def nothing(batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:  # noqa: ARG001 - as others
-    """Publish nothing."""
-    import polars as pl
+class TallyConsumer:
+    """Counts rows, looks for repeated ids, and at the order of the table.
 
-    return pl.DataFrame()
+    Attributes:
+        tally: What was counted.
+        encoder: What encodes the rows that it takes.
+        ids: The ids of all rows.
+    """
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SoundRows:
-    """Randomizes batches in which every row can be used; for others, whoever counts refuses."""
-
-    randomizer: BatchRandomizer
-    schema: pl.Schema
-
-    def __call__(self, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
-        """The responses of a batch, see `BatchRandomizer.respond`."""
-        if not coded.sound:
-            return self.schema.to_frame()
-        return self.randomizer.respond(batch, coded)
-
-
-class Counting:
-    """Counts rows, looks for repeated ids, and at the order of the table."""
-
-    def __init__(self, counter: RowCounter, layout: Layout) -> None:
+    def __init__(self, asked: Pass, counts: Sequence[CountRequest]) -> None:
+        plan = CountPlan.from_requests(asked.encoder, asked.layout, counts)
+        self.tally, self.encoder = Tally.empty(plan), plan.encoder
+        self.ids = IdCollector(asked.layout.n_units)
+        self._keys, self._n_arms = asked.keys, len(asked.layout.arms)
+        self._orders = [RowOrder(n, asked.layout.n_units) for n in self.encoder.secret_sizes]
         self._lock = threading.Lock()
-        self.tally = Tally.empty(counter, layout.sizes.size)
-        self.ids = IdCollector(layout.n_units)
-        self._public = counter.encoder.columns.ordering
-        self._orders = [
-            RowOrder(question.n_categories, layout.n_units) for question in counter.questions
-        ]
-        noisy, cluster = counter.encoder.cells.noisy, counter.encoder.columns.cluster
-        self._labels = None
-        if noisy is not None and cluster is not None:
-            self._labels = LabelOrder(noisy, cluster, len(layout.arms), layout.n_units)
 
-    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
-        """Count some successive rows."""
+    def take(self, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
+        """Count successive rows, of which the first stands at `first_row`."""
         self.ids.add(rows.units, rows.hashes)
         if rows.sound:
-            strata = strata_of(rows.cells, batch, self._public)
-            for order, question in zip(self._orders, rows.questions, strict=True):
-                order.add(first_row, rows.units, strata, question.categories)
-            if self._labels is not None:
-                self._labels.take(first_row, batch, rows)
+            strata = [strata_of(rows.cells, batch, self.encoder.columns.ordering)]
+            strata *= len(rows.questions)
+            strata.append((rows.cells % self._n_arms).astype(np.uint64))  # of private clusters
+            codes = self.encoder.secrets(batch, rows)
+            for order, by, secret in zip(self._orders, strata, codes, strict=False):
+                order.add(first_row, rows.units, by, secret)
         with self._lock:
-            self.tally.add(rows)
+            self.tally.add(rows, self._keys)
 
     def notices(self, *, keep_order: bool) -> tuple[str, ...]:
         """The warnings to the owner if the order of the table reveals outcomes, or clusters."""
-        found = [order.notices(keep_order=keep_order) for order in self._orders]
-        if self._labels is not None:
-            found.append(self._labels.notices())
-        return tuple(dict.fromkeys(notice for of_question in found for notice in of_question))
-
-
-class LabelOrder:
-    """Looks at where the rows of private clusters stand in a table."""
-
-    def __init__(self, noisy: NoisyLabels, cluster: str, n_arms: int, n_rows: int) -> None:
-        self._noisy, self._cluster, self._n_arms = noisy, cluster, n_arms
-        self._order = RowOrder(noisy.response.n_labels, n_rows)
-
-    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
-        """Take in successive rows that are sound."""
-        own = self._noisy.own(batch[self._cluster]).codes
-        arms = (rows.cells % self._n_arms).astype(np.uint64)
-        self._order.add(first_row, rows.units, arms, own)
-
-    def notices(self) -> tuple[str, ...]:
-        """The warning to the owner if the order of the table reveals clusters."""
-        return self._order.label_notices(self._cluster)
-
-
-class SameRows:
-    """Notes what is read, in a pass after the one that counted."""
-
-    def __init__(self) -> None:
-        self.seen = Fingerprint()
-        self._lock = threading.Lock()
-
-    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:  # noqa: ARG002 - as others
-        """Take in some rows.
-
-        Raises:
-            TableChangedError: If they are not as they were when they were counted.
-        """
-        if not rows.sound:
-            raise TableChangedError
-        more = Fingerprint.of(rows.words())
-        with self._lock:
-            self.seen += more
+        n_questions, found = len(self.encoder.questions), dict[str, None]()
+        names = self.encoder.secret_columns
+        for place, order in enumerate(self._orders):
+            cluster = None if place < n_questions else names[place][0]
+            found |= dict.fromkeys(order.notices(keep_order=keep_order, cluster=cluster))
+        return tuple(found)
 
 
 # Of numbers, about this many rows are looked at: more than enough for bins of some rows each.
@@ -225,47 +183,37 @@ class _Column(Protocol):
 
 
 class KeptColumns:
-    """Looks at the kept columns of a table, batch by batch."""
+    """Looks at the kept columns of rows that are randomized, batch by batch."""
 
-    def __init__(self, encoder: RowEncoder, schema: pl.Schema, n_rows: int) -> None:
-        self._encoder = encoder
-        self._questions = [
-            {
-                name: _column(schema[name], n_rows, question.space.n_categories)
-                for name in encoder.columns.kept
-            }
-            for question in encoder.questions
+    def __init__(self, asked: Pass, schema: pl.Schema) -> None:
+        self._encoder = asked.encoder
+        kept = () if asked.randomizer is None else asked.encoder.columns.kept
+        n_rows = asked.layout.n_units
+        # By secrets, then by names.
+        self._columns = [
+            {name: _column(schema[name], n_rows, n_codes) for name in kept}
+            for n_codes in asked.encoder.secret_sizes
+            if kept
         ]
-        noisy, kept = encoder.cells.noisy, encoder.columns.kept
-        n_labels = 0 if noisy is None else noisy.response.n_labels
-        # Of private clusters; there are none where they are public.
-        self._labels = {name: _column(schema[name], n_rows, n_labels) for name in kept if n_labels}
 
-    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
-        """Take in successive rows."""
-        if not rows.sound:
+    def take(self, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
+        """Take in successive rows that are sound."""
+        if not self._columns:
             return
-        for question, kept in zip(rows.questions, self._questions, strict=True):
+        secrets = self._encoder.secrets(batch, rows)
+        for codes, kept in zip(secrets, self._columns, strict=True):
             for name, column in kept.items():
-                column.add(first_row, unnamed(batch[name]), question.categories)
-        noisy, cluster = self._encoder.cells.noisy, self._encoder.columns.cluster
-        if noisy is None or cluster is None:
-            return
-        for name, column in self._labels.items():
-            column.add(first_row, unnamed(batch[name]), noisy.own(batch[cluster]).codes)
+                column.add(first_row, unnamed(batch[name]), codes)
 
-    def notices(self) -> tuple[str, ...]:
-        """Warnings to the owner about columns that reveal the outcomes of a question."""
-        return tuple(self._found())
-
-    def _found(self) -> Iterator[str]:
-        for question, kept in zip(self._encoder.questions, self._questions, strict=True):
-            for name, column in kept.items():
-                if column.reveals_outcome():
-                    yield leak_notice(name, question.space.declared.names)
-        for name, column in self._labels.items():
-            if column.reveals_outcome():
-                yield label_notice(name, self._encoder.columns.cluster or "")
+    def notices(self) -> list[str]:
+        """Warnings to the owner about columns that reveal a secret."""
+        n_questions, secrets = len(self._encoder.questions), self._encoder.secret_columns
+        return [
+            leak_notice(name, secrets[place], is_cluster=place >= n_questions)
+            for place, kept in enumerate(self._columns)
+            for name, column in kept.items()
+            if column.reveals_outcome()
+        ]
 
 
 def _column(kind: pl.DataType, n_rows: int, n_outcomes: int) -> _Column:

@@ -11,50 +11,31 @@ import re
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
 from clusterdp._named import column, unnamed
-from clusterdp.engines.base import (
-    CollectedRows,
-    FirstPass,
-    Table,
-    WrittenRows,
-    no_progress,
-)
+from clusterdp.engines.base import EngineTable, PassResult, clipping_notices, refuse_repeated
 from clusterdp.engines.cells import refuse_missing, to_layout, unplain
-from clusterdp.engines.local._reading import (
-    Counting,
-    KeptColumns,
-    Reading,
-    SameRows,
-    SoundRows,
-    nothing,
-)
-from clusterdp.engines.refusals import refuse_repeated
+from clusterdp.engines.local._reading import TablePass
 from clusterdp.errors import DataError, TableChangedError, raise_alone
-from clusterdp.rows.column_types import check_types, count_shapes, plain_type, text_columns
+from clusterdp.rows.column_types import check_types, count_text_kinds, plain_type, text_columns
 from clusterdp.rows.id_order import in_order_of_ids, one_by_one, sorted_rows
 from clusterdp.rows.keys import id_hashes
-from clusterdp.rows.tally import RowCounter
 from clusterdp.rows.value_codes import CellEncoder, look_for_unplain, plain_column
 from clusterdp.storage.folder import UNITS, FileSum, SummedFile, private_file
 from clusterdp.storage.parquet import HiddenFile, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import polars as pl
 
     from clusterdp._arrays import WordArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.engines.base import Counted, Progress, WantedRows
+    from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.engines.local._reading import Consumer
-    from clusterdp.rows.encoding import RowEncoder
     from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import Asked
 
 # Where rows are sorted, within the private folder of a run.
 _SORTING = ".sorting"
@@ -69,7 +50,7 @@ def _as_it_is(published: pl.DataFrame) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocalTable(Table):
+class LocalTable(EngineTable):
     """A table on this machine that can be read twice.
 
     Attributes:
@@ -78,7 +59,7 @@ class LocalTable(Table):
         texts: The same rows as they came, before text was read as numbers.
     """
 
-    writes_unseen: ClassVar[bool] = True
+    writes_privately: ClassVar[bool] = True
 
     rows: pl.LazyFrame
     as_given: Callable[[pl.DataFrame], Any] = _as_it_is
@@ -97,91 +78,46 @@ class LocalTable(Table):
             found = look_for_unplain(self.rows, self.columns.kept).collect(engine="streaming")
         return [column.name for column in found if column.any()]
 
-    @contextmanager
-    def first_pass(
-        self, counter: RowCounter, layout: Layout, progress: Progress
-    ) -> Iterator[FirstPass]:
+    def run(self, asked: Pass) -> PassResult:
         """Read every row once, batch by batch, on several threads."""
-        import polars as pl
-
-        counting = Counting(counter, layout)
-        reading = Reading(
-            encoder=counter.encoder,
-            consumers=(counting,),
-            columns=tuple(dict.fromkeys((*self.columns.counted, *self.columns.ordering))),
-            publish=nothing,
-            progress=progress,
+        reading = TablePass(asked, self.rows.collect_schema())
+        query, rows, files = reading.query(self.rows), None, {}
+        if asked.randomizer is not None and asked.folder is not None:
+            files[UNITS] = self._write(query, reading, asked.randomizer, Path(asked.folder))
+        else:
+            with read_errors():
+                rows = query.collect(engine="streaming")
+        seen, tally, notices = reading.seen, None, reading.notices
+        if reading.tally is not None:
+            ids, tally = reading.tally.ids, reading.tally.tally
+            self.check(asked, tally, lambda: ids.count_repeated(self._ids_with_hashes))
+            seen = tally.seen
+        clipped = () if tally is None else clipping_notices(tally, self)
+        return PassResult(
+            seen=seen,
+            tally=tally,
+            rows=None if rows is None else self._published(rows, asked.randomizer),
+            files=files,
+            notices=(*clipped, *notices(keep_order=self.keep_order)),
         )
-        with read_errors():
-            reading.query(self.rows, pl.Schema()).collect(engine="streaming")
-        yield self._found(counting)
 
     def text_shapes(self) -> dict[str, list[int]]:
         """Of each outcome that is text, how many rows have each kind of text that is no number."""
         names = [] if self.texts is None else text_columns(self.texts, self.numeric)
         if self.texts is None or not names:
             return {}
-        query = self.texts.select(count_shapes(names, self.notation))
+        query = self.texts.select(count_text_kinds(names, self.notation))
         with read_errors():
             return {one.name: one[0].to_list() for one in query.collect(engine="streaming")}
 
-    def write_rows(self, wanted: WantedRows, progress: Progress = no_progress) -> WrittenRows:
-        """Pass 2 into a file `units.parquet`, in the order of ids unless the table's is kept."""
-        randomizer, folder, only = wanted
-        same, kept = SameRows(), self._kept_columns(randomizer)
-        reading = self._publishing(randomizer.encoder, randomizer, (same, kept), progress)
-        rows = self._responses(reading, randomizer)
-        if only is not None:
-            rows = self._hidden(rows, Path(folder) / _HIDDEN, lambda: same.seen == only)
-        file = self._write(rows, randomizer, folder)
-        return WrittenRows(seen=same.seen, files={UNITS: file}, notices=kept.notices())
-
-    def count_and_write(
-        self,
-        layout: Layout,
-        asked: Sequence[Asked],
-        wanted: WantedRows,
-        progress: Progress = no_progress,
-    ) -> tuple[Counted, WrittenRows]:
-        """Both in one pass."""
-        counter = RowCounter.of(wanted.randomizer.encoder, layout, asked)
-        counting, kept = Counting(counter, layout), self._kept_columns(wanted.randomizer)
-        taking = (counting, kept)
-        reading = self._publishing(counter.encoder, wanted.randomizer, taking, progress)
-        rows = self._responses(reading, wanted.randomizer)
-        file = self._write(rows, wanted.randomizer, wanted.folder)
-        counted = self.checked(self._found(counting), layout)
-        written = WrittenRows(seen=counted.seen, files={UNITS: file}, notices=kept.notices())
-        return counted, written
-
-    def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
-        """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
-        same, kept = SameRows(), self._kept_columns(randomizer)
-        reading = self._publishing(randomizer.encoder, randomizer, (same, kept), no_progress)
-        rows = self._responses(reading, randomizer).collect(engine="streaming").rechunk()
+    def _published(self, rows: pl.DataFrame, randomizer: BatchRandomizer | None) -> Any:
+        """Randomized rows as a frame, in one chunk: chunks of the table can follow outcomes."""
+        if randomizer is None:
+            return None
+        rows = rows.rechunk()
         if not self.keep_order:
             rows = sorted_rows(rows, self.columns.unit)
-        published = randomizer.complete(rows).rechunk()
-        return CollectedRows(self.like(published), same.seen, kept.notices())
-
-    def _publishing(
-        self,
-        encoder: RowEncoder,
-        randomizer: BatchRandomizer,
-        consumers: tuple[Consumer, ...],
-        progress: Progress,
-    ) -> Reading:
-        """A pass that randomizes rows, which others take as well.
-
-        Rows are keyed by their ids, so another pass gives the same rows.
-        """
-        return Reading(
-            encoder=encoder,
-            consumers=consumers,
-            columns=(*self.columns.public, *self.columns.outcomes),
-            publish=SoundRows(randomizer, randomizer.response_schema(self.rows.collect_schema())),
-            progress=progress,
-        )
+        return self.like(randomizer.complete(rows).rechunk())
 
     def _hidden(self, rows: pl.LazyFrame, path: Path, is_same: Callable[[], bool]) -> pl.LazyFrame:
         """The same rows, once all of them are there; nobody can read them before."""
@@ -193,9 +129,14 @@ class LocalTable(Table):
                 raise TableChangedError
             return pl.scan_ipc(file.reveal())
 
-    def _write(self, rows: pl.LazyFrame, randomizer: BatchRandomizer, folder: str) -> FileSum:
-        """What a pass gives into a file `units.parquet`."""
-        sorting, unit = Path(folder) / _SORTING, self.columns.unit
+    def _write(
+        self, rows: pl.LazyFrame, reading: TablePass, randomizer: BatchRandomizer, folder: Path
+    ) -> FileSum:
+        """What a pass gives into a file `units.parquet`, by ids unless its order is kept."""
+        sorting, hidden, unit = folder / _SORTING, folder / _HIDDEN, self.columns.unit
+        only = reading.asked.only
+        if only is not None:
+            rows = self._hidden(rows, hidden, lambda: reading.seen == only)
         schema = randomizer.schema(self.rows.collect_schema())
         if self.keep_order:
             rows = rows.map_batches(randomizer.complete, streamable=True, schema=schema)
@@ -204,24 +145,10 @@ class LocalTable(Table):
             with _spill_errors():
                 in_order = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
             rows = one_by_one(map(randomizer.complete, in_order), schema)
-        written = write_parquet(rows, Path(folder) / UNITS)
+        written = write_parquet(rows, folder / UNITS)
         shutil.rmtree(sorting, ignore_errors=True)
-        (Path(folder) / _HIDDEN).unlink(missing_ok=True)
+        hidden.unlink(missing_ok=True)
         return written
-
-    def _responses(self, reading: Reading, randomizer: BatchRandomizer) -> pl.LazyFrame:
-        """What a pass gives: rows that are to be completed."""
-        return reading.query(self.rows, randomizer.response_schema(self.rows.collect_schema()))
-
-    def _kept_columns(self, randomizer: BatchRandomizer) -> KeptColumns:
-        return KeptColumns(randomizer.encoder, self.rows.collect_schema(), randomizer.n_units)
-
-    def _found(self, counting: Counting) -> FirstPass:
-        return FirstPass(
-            counting.tally,
-            lambda: counting.ids.count_repeated(self._ids_with_hashes),
-            partial(counting.notices, keep_order=self.keep_order),
-        )
 
     def like(self, published: pl.DataFrame) -> Any:
         """Another published table as a frame of the same library."""

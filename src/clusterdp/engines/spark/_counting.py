@@ -1,10 +1,8 @@
-"""Pass 1 on Spark's workers: count a partition, compare ids. `adding_up.py` adds up.
+"""Pass 1 on Spark's workers: count a partition, compare ids; then add up, part by part.
 
 One scan does it all. A task sends three kinds of parcels: what it counted, by ranges of places; its
 ids as 64-bit words, by a hash of them; and what it counted of kept columns. Their shape depends on
 public columns alone: Spark's event log and UI show how many rows went where.
-
-Pass 1 on Spark's workers, second half: parcels of all tasks are added up, part by part.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from clusterdp.engines.spark._parcels import (
     packed_numbers,
     to_batch,
 )
-from clusterdp.rows.column_types import N_SHAPES, Notation, count_shapes
-from clusterdp.rows.tally import RowCounter, Tally
+from clusterdp.rows.column_types import TEXT_KINDS, Notation, count_text_kinds
+from clusterdp.rows.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import polars as pl
     import pyarrow as pa
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray, WordArray
     from clusterdp.engines.spark._kept_columns import Pair
-    from clusterdp.rows.tally import CountKeys
+    from clusterdp.rows.tally import CountPlan
 
 
 # A place and what stands there are words of eight bytes.
@@ -51,57 +49,32 @@ _HALF = 32
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Counting(NamedTuple):
-    """What pass 1 counts.
-
-    Attributes:
-        counter: What is counted of a batch.
-        kept: Kept columns, and what each may reveal.
-    """
-
-    counter: RowCounter
-    kept: tuple[Pair, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are read."""
-        columns = self.counter.encoder.columns
-        return tuple(dict.fromkeys((*columns.counted, *columns.kept)))
-
-    def without_keys(self) -> Counting:
-        """The same; it can be stored."""
-        return self._replace(counter=self.counter.with_keys(self.counter.keys.without()))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountRows:
     """A partition of the table in, its tally and its ids out.
 
     Attributes:
-        counting: What is counted, without keys.
-        keys: The keys of the counter.
-        n_cells: How many cells there are.
+        plan: What is counted.
+        keys: The keys that it needs, by their names.
         parts: Where parcels go.
     """
 
-    counting: Shared[Counting]
-    keys: CountKeys = field(repr=False)
-    n_cells: int
+    plan: Shared[CountPlan]
+    keys: Mapping[str, bytes] = field(repr=False)
     parts: Parts
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
-        counting = self.counting.get()
-        counter, names = counting.counter.with_keys(self.keys), counting.columns
-        tally = Tally.empty(counter, self.n_cells)
-        kept = KeptCounts.of(counting.kept, counter.encoder)
-        present = np.zeros(self.n_cells, dtype=np.bool_)
+        plan = self.plan.get()
+        tally, names = Tally.empty(plan), counted_columns(plan)
+        kept = KeptCounts(self.parts.kept, plan.encoder)
+        present = np.zeros(len(tally.questions[0].table), dtype=np.bool_)
         for batch in gathered(batches):
             with no_values():
                 read = as_polars(batch, names)
-                rows = counter.encoder(read)
+                rows = plan.encoder(read, self.keys)
                 present[rows.cells] = True
-                tally.add(rows)
+                tally.add(rows, self.keys)
                 kept.add(read, rows)
                 ids = self._packed_ids(_id_words(rows.units))
             yield to_batch(ids)
@@ -116,6 +89,12 @@ class CountRows:
         n_parts = self.parts.n_of_ids
         parts = ((words * _SPREAD) >> np.uint64(_HALF)).astype(np.int64) % n_parts
         return packed_numbers(words, parts, n_parts)
+
+
+def counted_columns(plan: CountPlan) -> tuple[str, ...]:
+    """The columns that pass 1 reads."""
+    columns = plan.encoder.columns
+    return tuple(dict.fromkeys((*columns.counted, *columns.kept)))
 
 
 def _id_words(ids: pl.Series) -> WordArray:
@@ -155,8 +134,8 @@ def _packed_counts(places: IntArray, numbers: IntArray, parts: Parts) -> Iterato
 
 
 @dataclass(frozen=True, slots=True)
-class CountShapes:
-    """A partition of outcomes that are text in, how many rows have each shape out.
+class CountTextKinds:
+    """A partition of outcomes that are text in, how many rows have each kind of text out.
 
     Attributes:
         names: The columns.
@@ -168,24 +147,22 @@ class CountShapes:
 
     @property
     def schema(self) -> str:
-        """What it gives: a row for each shape, with the counts of every column by its place."""
-        return ", ".join(
-            ["shape bigint", *(f"c{place} bigint" for place in range(len(self.names)))]
-        )
+        """What it gives: a row for each kind, with the counts of every column by its place."""
+        return ", ".join(["kind bigint", *(f"c{place} bigint" for place in range(len(self.names)))])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition."""
         import pyarrow as pa
 
-        total = np.zeros((len(self.names), N_SHAPES), dtype=np.int64)
+        total = np.zeros((len(self.names), len(TEXT_KINDS)), dtype=np.int64)
         for batch in gathered(batches):
             with no_values():
                 counts = as_polars(batch, self.names).select(
-                    count_shapes(self.names, self.notation)
+                    count_text_kinds(self.names, self.notation)
                 )
                 total += np.array([one[0].to_list() for one in counts])
-        columns = [np.arange(N_SHAPES), *total]
-        names = ["shape", *(f"c{place}" for place in range(len(self.names)))]
+        columns = [np.arange(len(TEXT_KINDS)), *total]
+        names = ["kind", *(f"c{place}" for place in range(len(self.names)))]
         yield pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=names)
 
 
@@ -342,30 +319,21 @@ def _n_repeated(words: list[WordArray]) -> int:
     return int((together[1:] == together[:-1]).sum())
 
 
-class Found(NamedTuple):
-    """What pass 1 found in a table.
-
-    Attributes:
-        tally: What was counted.
-        n_suspects: How many ids seem to repeat another: hashes of text do.
-        revealing: Kept columns that give outcomes away.
-    """
-
-    tally: Tally
-    n_suspects: int
-    revealing: list[Pair]
-
-
-def put_together(counted: pl.DataFrame, counter: RowCounter, n_cells: int, parts: Parts) -> Found:
+def put_together(
+    counted: pl.DataFrame, plan: CountPlan, parts: Parts
+) -> tuple[Tally, int, list[Pair]]:
     """What pass 1 found.
 
     Args:
         counted: The rows that `AddUp` emitted.
-        counter: What was counted.
-        n_cells: How many cells there are.
+        plan: What was counted.
         parts: Where parcels went.
+
+    Returns:
+        What was counted; how many ids seem to repeat another, as hashes of text do; and the kept
+        columns that give outcomes away.
     """
-    tally = Tally.empty(counter, n_cells)
+    tally = Tally.empty(plan)
     places, low, high = (column.to_numpy() for column in counted)
     # Counts, how many ids repeat another, and the numbers about kept columns.
     flat = np.zeros(parts.firsts_of_kept[-1], dtype=np.int64)
@@ -386,4 +354,4 @@ def put_together(counted: pl.DataFrame, counter: RowCounter, n_cells: int, parts
     tally.numbers = tuple(numbers.get(place, 0) for place in range(-len(tally.numbers), 0))
     pairs = zip(parts.kept, itertools.pairwise(parts.firsts_of_kept), strict=True)
     revealing = [pair for pair, (start, end) in pairs if pair.reveals(flat[start:end])]
-    return Found(tally, int(flat[parts.repeated]), revealing)
+    return tally, int(flat[parts.repeated]), revealing

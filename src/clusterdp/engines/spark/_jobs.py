@@ -10,7 +10,7 @@ import warnings
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from clusterdp.engines.base import no_progress
+from clusterdp._progress import no_progress
 from clusterdp.engines.spark._parcels import RECORDS_PER_BATCH, Shared
 from clusterdp.errors import ClusterDPError, DataError, OutputError, TableChangedError
 
@@ -120,7 +120,7 @@ def shared(context: SparkContext, value: T) -> Iterator[Shared[T]]:
         broadcast.destroy()
 
 
-def to_polars(rows: DataFrame) -> pl.DataFrame:
+def spark_to_polars(rows: DataFrame) -> pl.DataFrame:
     """Everything in a Spark table, in this process: for aggregates, never for rows of units."""
     import polars as pl
 

@@ -8,7 +8,6 @@ gets, for each column, how many rows of each outcome have shared values and rare
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
-    from clusterdp.rows.encoding import EncodedRows, RowEncoder
+    from clusterdp.rows.encoding import RowCodes, RowEncoder
 
 
 # Of numbers, so many rows are looked at, and so many counts are sent by all workers together.
@@ -49,14 +48,14 @@ class Pair(NamedTuple):
     """A kept column, and what it may reveal.
 
     Attributes:
-        question: Of which question the outcomes are; one more is private clusters.
+        secret: Which of `RowEncoder.secret_columns` it may reveal.
         name: The column.
         is_number: Whether its values are put into bins.
         n_classes: How many outcomes are told apart.
         step: Of numbers, every so many rows are looked at.
     """
 
-    question: int
+    secret: int
     name: str
     is_number: bool
     n_classes: int
@@ -77,16 +76,13 @@ def all_pairs(
     kinds: Mapping[str, pl.DataType], encoder: RowEncoder, n_rows: int
 ) -> tuple[Pair, ...]:
     """What is counted of kept columns of these types, from what is public of a table."""
-    noisy = encoder.cells.noisy
-    n_outcomes = [question.space.n_categories for question in encoder.questions]
-    n_outcomes += [] if noisy is None else [noisy.response.n_labels]
     pairs = []
-    for question, many in enumerate(n_outcomes):
+    for secret, many in enumerate(encoder.secret_sizes):
         n_classes = min(many, _MOST_CLASSES)
         n_looked_at = min(_MOST_NUMBERS, _MOST_COUNTS // n_classes)
         # An odd step, so that tables that alternate are not looked at on one side alone.
         step = 1 if n_rows < 2 * n_looked_at else (n_rows // n_looked_at) | 1
-        pairs += [Pair(question, name, has_order(kinds[name]), n_classes, step) for name in kinds]
+        pairs += [Pair(secret, name, has_order(kinds[name]), n_classes, step) for name in kinds]
     return tuple(pairs)
 
 
@@ -133,42 +129,25 @@ class _Counter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class KeptCounts:
-    """Counts the kept columns of a partition, batch by batch.
+    """Counts the kept columns of a partition, batch by batch."""
 
-    Attributes:
-        encoder: How rows are encoded.
-        counters: What counts each pair.
-    """
+    def __init__(self, pairs: tuple[Pair, ...], encoder: RowEncoder) -> None:
+        self._encoder = encoder
+        kinds = ((pair, _Numbers if pair.is_number else _Values) for pair in pairs)
+        self._counters: dict[Pair, _Counter] = {pair: kind(pair) for pair, kind in kinds}
 
-    encoder: RowEncoder
-    counters: dict[Pair, _Counter]
-
-    @classmethod
-    def of(cls, pairs: tuple[Pair, ...], encoder: RowEncoder) -> KeptCounts:
-        """Of no rows."""
-        counters = ((pair, _Numbers if pair.is_number else _Values) for pair in pairs)
-        return cls(encoder, {pair: kind(pair) for pair, kind in counters})
-
-    def add(self, batch: pl.DataFrame, rows: EncodedRows) -> None:
+    def add(self, batch: pl.DataFrame, rows: RowCodes) -> None:
         """Take in a batch, unless it has rows that cannot be used: the table is then refused."""
-        if not rows.sound or not self.counters:
+        if not rows.sound or not self._counters:
             return
-        codes = list(self._codes(batch, rows))
-        for pair, counter in self.counters.items():
-            counter.add(unnamed(batch[pair.name]), codes[pair.question] % pair.n_classes)
-
-    def _codes(self, batch: pl.DataFrame, rows: EncodedRows) -> Iterator[CodeArray]:
-        """The categories of each question, and private clusters after them."""
-        yield from (question.categories for question in rows.questions)
-        noisy, cluster = self.encoder.cells.noisy, self.encoder.columns.cluster
-        if noisy is not None and cluster is not None:
-            yield noisy.own(batch[cluster]).codes
+        codes = self._encoder.secrets(batch, rows)
+        for pair, counter in self._counters.items():
+            counter.add(unnamed(batch[pair.name]), codes[pair.secret] % pair.n_classes)
 
     def parcels(self) -> Iterator[tuple[int, bytes]]:
         """What was counted, by the places of pairs."""
-        for place, counter in enumerate(self.counters.values()):
+        for place, counter in enumerate(self._counters.values()):
             for held in counter.counted().parcels():
                 yield place, held
 

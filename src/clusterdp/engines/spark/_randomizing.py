@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hmac
 import os
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from clusterdp.engines.spark._parcels import (
     Parcel,
@@ -31,14 +31,14 @@ from clusterdp.rows.id_order import sorted_rows
 from clusterdp.rows.keys import Fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import polars as pl
     import pyarrow as pa
     from pyspark import Accumulator
 
     from clusterdp.engines.spark._row_order import RowPlaces
-    from clusterdp.rows.randomizing import BatchRandomizer, QuestionRandomizer
+    from clusterdp.rows.randomizing import BatchRandomizer
 
 
 _ROWS_PER_BATCH = 2**17
@@ -137,17 +137,18 @@ class RandomizeRows:
     Checksum words of single rows never leave the worker: a word and the id reveal the outcome.
 
     Attributes:
-        randomizer: What randomizes a batch, without the key.
-        keys: The keys. Spark sends a task to its workers as a broadcast, so that it may get to
-            their disks: `security.py` requires encryption there. In a broadcast of PySpark's, which
-            `randomizer` is, it would be in a file of the driver in any case.
+        randomizer: What randomizes a batch.
+        keys: The keys that it needs, by their names. Spark sends a task to its workers as a
+            broadcast, so that it may get to their disks: `session.py` requires encryption there. In
+            a broadcast of PySpark's, which `randomizer` is, it would be in a file of the driver in
+            any case.
         places: Where rows go.
         seen: What each partition read.
         same: What tells files of which table their rows are; None if that is compared afterwards.
     """
 
     randomizer: Shared[BatchRandomizer]
-    keys: RowKeys = field(repr=False)
+    keys: Mapping[str, bytes] = field(repr=False)
     places: RowPlaces
     seen: Accumulator[dict[int, Fingerprint | None]]
     same: SameTable | None = None
@@ -157,17 +158,17 @@ class RandomizeRows:
         import pyarrow as pa
         from pyspark import TaskContext
 
-        randomizer = _with_keys(self.randomizer.get(), self.keys)
+        randomizer = self.randomizer.get()
         columns = randomizer.encoder.columns
         names = (*columns.public, *columns.outcomes, NUMBER)
         seen, packer = Fingerprint(), RowPacker()
         for batch in gathered(batches):
             with no_values():
                 read = as_polars(batch, names)
-                randomized = randomizer(read)
-                seen += Fingerprint.of(randomized.words)
-                kinds = _arrow_types(batch, read, randomized.rows)
-                rows = _numbered(randomized.rows)
+                made, words = randomizer(read, self.keys)
+                seen += Fingerprint.of(words)
+                kinds = _arrow_types(batch, read, made)
+                rows = made.rename({name: f"c{place}" for place, name in enumerate(made.columns)})
                 if self.places.by_number:
                     rows = rows.with_columns(read[NUMBER])
                     kinds = kinds.append(pa.field(NUMBER, pa.int64()))
@@ -210,53 +211,6 @@ class OrderRows:
         for piece in in_order.iter_slices(_ROWS_PER_BATCH):
             made = piece.to_arrow().cast(kinds).combine_chunks()
             yield numbered_batch([column.chunk(0) for column in made.columns])
-
-
-class QuestionKeys(NamedTuple):
-    """The keys of a question's randomizer: of the channel's draw, and of each number's rounding."""
-
-    response: bytes
-    rounding: tuple[bytes, ...]
-
-
-class RowKeys(NamedTuple):
-    """The keys of a randomizer: question by question, and of private clusters."""
-
-    questions: tuple[QuestionKeys, ...]
-    labels: bytes = b""
-
-
-def keys_of(randomizer: BatchRandomizer) -> RowKeys:
-    """The keys of a randomizer."""
-    questions = tuple(
-        QuestionKeys(question.row_randomizer.aes_key, question.rounding_keys)
-        for question in randomizer.questions
-    )
-    return RowKeys(questions, randomizer.encoder.label_key)
-
-
-def without_keys(randomizer: BatchRandomizer) -> BatchRandomizer:
-    """A randomizer that can be stored."""
-    return _with_keys(randomizer, RowKeys((QuestionKeys(b"", ()),) * len(randomizer.questions)))
-
-
-def _with_keys(randomizer: BatchRandomizer, keys: RowKeys) -> BatchRandomizer:
-    pairs = zip(randomizer.questions, keys.questions, strict=True)
-    return replace(
-        randomizer,
-        encoder=randomizer.encoder.with_label_key(keys.labels),
-        questions=tuple(_keyed(question, own) for question, own in pairs),
-    )
-
-
-def _keyed(question: QuestionRandomizer, keys: QuestionKeys) -> QuestionRandomizer:
-    made = replace(question.row_randomizer, aes_key=keys.response)
-    return replace(question, row_randomizer=made, rounding_keys=keys.rounding)
-
-
-def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows, their columns named by their positions."""
-    return rows.rename({name: f"c{place}" for place, name in enumerate(rows.columns)})
 
 
 def _arrow_types(given: pa.RecordBatch, read: pl.DataFrame, published: pl.DataFrame) -> pa.Schema:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
     from clusterdp.rows.column_types import Notation
-    from clusterdp.sources.source import NamedSource, Wanted
+    from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
 NO_ORDER_TO_KEEP = (
@@ -46,7 +46,7 @@ _TEXT_OPTIONS: dict[str, str] = {
 }
 
 
-def open_spark_source(spark: SparkSession, source: NamedSource, wanted: Wanted) -> DataFrame:
+def open_spark_source(spark: SparkSession, source: NamedSource, wanted: ColumnRequest) -> DataFrame:
     """A source as a Spark table, to be read as often as needed.
 
     Args:
@@ -70,7 +70,7 @@ def open_spark_source(spark: SparkSession, source: NamedSource, wanted: Wanted) 
         return _read_text(spark, source.name, _delimiter(spark, source, suffix), wanted)
 
 
-def open_in_order(spark: SparkSession, source: NamedSource, wanted: Wanted) -> DataFrame:
+def open_in_order(spark: SparkSession, source: NamedSource, wanted: ColumnRequest) -> DataFrame:
     """Parquet files as a Spark table whose rows know their places; see `row_order.py`.
 
     Raises:
@@ -101,12 +101,12 @@ def labels_as_numbers(rows: DataFrame, labels: Mapping[str, tuple[str, str]]) ->
     """Rows with numbers in place of labels; as `rows.labelled.with_numbers`."""
     from pyspark.sql import functions as sf
 
-    from clusterdp.engines.spark._jobs import to_polars
+    from clusterdp.engines.spark._jobs import spark_to_polars
 
     there = [name for name in rows.columns if name in labels]
     if not there:
         return rows
-    kinds = to_polars(rows.select(*map(_column, there)).limit(0)).schema
+    kinds = spark_to_polars(rows.select(*map(_column, there)).limit(0)).schema
     for name in there:
         check_holds_labels(name, labels[name], kinds[name])
         text = sf.lower(sf.trim(_column(name).cast("string")))
@@ -139,7 +139,9 @@ def _delimiter(spark: SparkSession, source: NamedSource, suffix: str) -> str:
     return find_delimiter("".join(row[0] for row in spark.read.text(source.name).head(1)))
 
 
-def _read_text(spark: SparkSession, source: str, separator: str, wanted: Wanted) -> DataFrame:
+def _read_text(
+    spark: SparkSession, source: str, separator: str, wanted: ColumnRequest
+) -> DataFrame:
     """Text with the types that the local engine would give it; outcomes are text."""
     reader = spark.read.options(**_TEXT_OPTIONS, sep=separator)
     found = reader.option("inferSchema", "true").csv(source).schema
@@ -148,7 +150,7 @@ def _read_text(spark: SparkSession, source: str, separator: str, wanted: Wanted)
     return reader.option("inferSchema", "false").schema(schema).csv(source)
 
 
-def _not_whole(rows: DataFrame, found: StructType, wanted: Wanted) -> set[str]:
+def _not_whole(rows: DataFrame, found: StructType, wanted: ColumnRequest) -> set[str]:
     """Public columns that look like whole numbers, and are not all written as such: 007.
 
     The column of ids is among them unless each of its values is.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.cells import CellOptions
     from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.rows.value_codes import CellEncoder
-    from clusterdp.sources.source import Wanted
+    from clusterdp.sources.source import ColumnRequest
     from clusterdp.storage.folder import Destination
 
 
@@ -147,13 +147,13 @@ class SparkEngine:
             raise unplain(name, "keep")
         return read_layout(rows, asked)
 
-    def _open_in_order(self, source: Any, wanted: Wanted) -> DataFrame:
+    def _open_in_order(self, source: Any, wanted: ColumnRequest) -> DataFrame:
         """A source whose rows have numbers."""
         if not isinstance(source, NamedSource):
             raise ParameterError(NO_ORDER_TO_KEEP)
         return open_in_order(self.spark, source, wanted)
 
-    def _open(self, source: Any, wanted: Wanted) -> DataFrame:
+    def _open(self, source: Any, wanted: ColumnRequest) -> DataFrame:
         if isinstance(source, NamedSource):
             return open_spark_source(self.spark, source, wanted)
         return checked_frame(source)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.spark._jobs import no_pandas_warnings, running, to_polars
+from clusterdp.engines.spark._jobs import no_pandas_warnings, running, spark_to_polars
 from clusterdp.errors import ClusterDPError, DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def checked_frame(frame: Any) -> DataFrame:
     return checked
 
 
-def select(rows: DataFrame, *names: str) -> DataFrame:
+def select_columns(rows: DataFrame, *names: str) -> DataFrame:
     """Some columns, named by their position: Spark reads more than names into names."""
     positions = [rows.columns.index(name) for name in names]
     numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
@@ -261,7 +261,7 @@ def column_types(rows: DataFrame, names: Sequence[str]) -> dict[str, pl.DataType
     if not names:
         return {}
     with running(rows.sparkSession, "reading the types of columns"):
-        empty = to_polars(select(rows, *names).limit(0))
+        empty = spark_to_polars(select_columns(rows, *names).limit(0))
     return dict(zip(names, empty.dtypes, strict=True))
 
 
@@ -270,6 +270,6 @@ def count_groups(rows: DataFrame, by: list[str], count: str) -> pl.DataFrame:
     places = [rows.columns.index(name) for name in by]
     numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
     with running(rows.sparkSession, "counting released outcomes"):
-        groups = to_polars(numbered.groupBy(*(f"c{place}" for place in places)).count())
+        groups = spark_to_polars(numbered.groupBy(*(f"c{place}" for place in places)).count())
     groups.columns = [*by, count]
     return groups

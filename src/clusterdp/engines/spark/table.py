@@ -6,7 +6,6 @@ Arrow batches; Spark adds up what they counted and puts rows in order.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,20 +14,18 @@ from clusterdp._text import NOT_PLAIN
 from clusterdp.engines.base import (
     COUNTING,
     RANDOMIZING,
-    CollectedRows,
-    FirstPass,
-    Table,
-    WrittenRows,
-    no_progress,
+    EngineTable,
+    PassResult,
+    clipping_notices,
 )
 from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark._counting import (
     AddUp,
-    Counting,
     CountRows,
-    CountShapes,
+    CountTextKinds,
     Parts,
     count_repeated,
+    counted_columns,
     counted_schema,
     put_together,
 )
@@ -39,7 +36,7 @@ from clusterdp.engines.spark._files import (
     settle_store,
     sum_files,
 )
-from clusterdp.engines.spark._jobs import running, shared, to_polars
+from clusterdp.engines.spark._jobs import running, shared, spark_to_polars
 from clusterdp.engines.spark._kept_columns import all_pairs
 from clusterdp.engines.spark._parcels import parcel_schema, send
 from clusterdp.engines.spark._randomizing import (
@@ -48,43 +45,40 @@ from clusterdp.engines.spark._randomizing import (
     RandomizeRows,
     SameTable,
     SeenParts,
-    keys_of,
     total_seen,
-    without_keys,
 )
 from clusterdp.engines.spark._row_order import FILE, ROW, PlacesInTable, PlacesOfIds, n_parts
 from clusterdp.engines.spark._sources import text_columns
-from clusterdp.engines.spark.session import check_encryption, column_types, select
+from clusterdp.engines.spark.session import check_encryption, column_types, select_columns
 from clusterdp.errors import DataError, TableChangedError
 from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.rows.column_types import check_types
-from clusterdp.rows.leaks import label_notice, leak_notice
+from clusterdp.rows.leaks import leak_notice
+from clusterdp.rows.tally import CountPlan
 from clusterdp.spec.columns import FOLD, RESPONSE
 from clusterdp.storage.folder import UNIT_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from clusterdp.cells.layout import Layout
-    from clusterdp.engines.base import Progress, WantedRows
+    from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.engines.spark._counting import Found
-    from clusterdp.engines.spark._kept_columns import Pair
     from clusterdp.engines.spark._parcels import Shared
     from clusterdp.engines.spark._row_order import RowPlaces
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import RowCounter
     from clusterdp.rows.value_codes import CellEncoder
 
 _ORDER_NOT_CHECKED = (
     "the order of the table is published (keep_order), and Spark does not check whether outcomes "
     "follow it; the local engine does"
 )
+_REPEATED = "rows bigint, repeated bigint"
 # The bytes of a file must follow from its rows alone, wherever and whenever it is written.
 _WRITING = {
     "compression": "zstd",
@@ -102,7 +96,7 @@ _WRITING = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SparkTable(Table):
+class SparkTable(EngineTable):
     """A Spark table that can be read twice.
 
     Rows are released in the order of their ids, or in that of the table if its files have one.
@@ -141,62 +135,71 @@ class SparkTable(Table):
         """Which kept columns are texts that cannot be shown everywhere; no other is read."""
         return unplain_columns(self.rows, self.columns.kept)
 
-    @contextmanager
-    def first_pass(
-        self, counter: RowCounter, layout: Layout, progress: Progress
-    ) -> Iterator[FirstPass]:
-        """Read every row once, on all workers."""
-        n_units = layout.n_units
-        kinds = column_types(self.rows, self.columns.kept)
-        counting = Counting(counter, all_pairs(kinds, counter.encoder, n_units))
+    def run(self, asked: Pass) -> PassResult:
+        """Read every row once, on all workers; to count or to randomize, never both."""
+        return self._count(asked) if asked.randomizer is None else self._publish(asked)
+
+    def _count(self, asked: Pass) -> PassResult:
+        """Count rows, and compare their ids."""
+        n_units, encoder = asked.layout.n_units, asked.encoder
+        plan = CountPlan.from_requests(encoder, asked.layout, asked.counts or ())
+        kept = all_pairs(column_types(self.rows, self.columns.kept), encoder, n_units)
+        # Parts of numbers that are public: Spark would choose them by their sizes in bytes.
+        parts = Parts(n_parts(n_units), plan.n_places, kept)
+        keys = asked.keys_for(plan)
         with (
-            shared(self.spark.sparkContext, counting.without_keys()) as stored,
-            running(self.spark, COUNTING, progress, n_units, 2),
+            shared(self.spark.sparkContext, plan) as stored,
+            running(self.spark, COUNTING, asked.progress, n_units, 2),
         ):
-            found = self._count(counting, stored, layout)
-
-        def n_repeated() -> int:
-            if not found.n_suspects:
-                return 0
-            with running(self.spark, "looking for repeated ids"):
-                return self._count_repeated(n_units)
-
-        yield FirstPass(found.tally, n_repeated, lambda: self._notices(found.revealing))
+            task = CountRows(plan=stored, keys=keys, parts=parts)
+            parcels = self._select(*counted_columns(plan)).mapInArrow(task, parcel_schema())
+            added = send(parcels, parts.n_all).mapInArrow(AddUp(parts=parts), counted_schema())
+            tally, n_suspects, revealing = put_together(spark_to_polars(added), plan, parts)
+        self.check(asked, tally, lambda: self._count_repeated(n_units) if n_suspects else 0)
+        order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
+        leaks = (
+            leak_notice(
+                pair.name,
+                encoder.secret_columns[pair.secret],
+                is_cluster=pair.secret >= len(encoder.questions),
+            )
+            for pair in revealing
+        )
+        notices = (*clipping_notices(tally, self), *order, *leaks)
+        return PassResult(seen=tally.seen, tally=tally, notices=notices)
 
     def text_shapes(self) -> dict[str, list[int]]:
         """Of each outcome that is text, how many rows have each kind of text that is no number."""
         names = [] if self.texts is None else text_columns(self.texts, self.numeric)
         if self.texts is None or not names:
             return {}
-        count = CountShapes(tuple(names), self.notation)
+        count = CountTextKinds(tuple(names), self.notation)
         with running(self.spark, "looking for text that is no number"):
-            counts = to_polars(select(self.texts, *names).mapInArrow(count, count.schema))
-        added = counts.group_by("shape").sum().sort("shape")
+            counts = spark_to_polars(
+                select_columns(self.texts, *names).mapInArrow(count, count.schema)
+            )
+        added = counts.group_by("kind").sum().sort("kind")
         return {name: added[f"c{place}"].to_list() for place, name in enumerate(names)}
 
     def randomize(
-        self,
-        randomizer: BatchRandomizer,
-        stored: Shared[BatchRandomizer],
-        only: Fingerprint | None = None,
+        self, asked: Pass, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
     ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
-        """Pass 2: the published rows, and what gives their fingerprint once they are evaluated.
+        """The published rows, and what gives their fingerprint once they are evaluated.
 
         They go into files by their ids, or by their places in the table: how it is split may follow
         from outcomes. What is shuffled for that are randomized rows.
 
         Args:
+            asked: The pass.
             randomizer: What randomizes a batch.
-            stored: The same without the key, on every worker.
-            only: The table that they must be of; None if the caller compares it.
+            stored: The same on every worker.
         """
         nothing: dict[int, Fingerprint | None] = {}
         seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
         places = self._places(randomizer.n_units)
-        same = None if only is None else SameTable(only)
-        task = RandomizeRows(
-            randomizer=stored, keys=keys_of(randomizer), places=places, seen=seen, same=same
-        )
+        same = None if asked.only is None else SameTable(asked.only)
+        keys = asked.keys_for(randomizer)
+        task = RandomizeRows(randomizer=stored, keys=keys, places=places, seen=seen, same=same)
         schema, names = self._published_schema(randomizer)
         by = NUMBER if places.by_number else schema.names[0]
         parcels = places.with_number(self._placed()).mapInArrow(task, parcel_schema())
@@ -215,17 +218,25 @@ class SparkTable(Table):
         of_table = (FILE, ROW) if self.keep_order else ()
         return self._select(*self.columns.public, *self.columns.outcomes, *of_table)
 
-    def write_rows(self, wanted: WantedRows, progress: Progress = no_progress) -> WrittenRows:
-        """Pass 2 into files `units/part-*.parquet`."""
-        randomizer, folder, only = wanted
-        there = folder.rstrip("/") + "/" + UNIT_PARTS
-        path, n_units = local_path(there), randomizer.n_units
+    def _publish(self, asked: Pass) -> PassResult:
+        """Randomize rows: into files `units/part-*.parquet`, or stored by Spark as a frame.
+
+        A frame is evaluated once and cut off from the table: evaluated again, after it changed, it
+        would randomize other rows with the same key. Rows lost with their machine are an error.
+        """
+        randomizer = asked.randomizer
+        assert randomizer is not None  # noqa: S101 - see `run`
+        n_units, folder = randomizer.n_units, asked.folder
+        there = None if folder is None else folder.rstrip("/") + "/" + UNIT_PARTS
+        path = None if there is None else local_path(there)
         place = there if path is None else f"{LOCAL_SCHEME}//{path}"
         with (
-            shared(self.spark.sparkContext, without_keys(randomizer)) as stored,
-            running(self.spark, RANDOMIZING, progress, n_units, 2),
+            shared(self.spark.sparkContext, randomizer) as stored,
+            running(self.spark, RANDOMIZING, asked.progress, n_units, 2),
         ):
-            rows, fingerprint = self.randomize(randomizer, stored, only)
+            rows, fingerprint = self.randomize(asked, randomizer, stored)
+            if place is None:
+                return PassResult(rows=rows.localCheckpoint(eager=True), seen=fingerprint())
             rows.write.options(**_WRITING).parquet(place)
             seen = fingerprint()
         if seen.n_rows != n_units:
@@ -236,36 +247,12 @@ class SparkTable(Table):
             with running(self.spark, "checking what was written"):
                 settle_store(self.spark, place)
                 files = sum_files(self.spark, place)
-        return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
-
-    def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
-        """Pass 2: the published rows, in the order of ids, stored by Spark.
-
-        They are evaluated once and cut off from the table: evaluated again, after it changed, they
-        would randomize other rows with the same key. Rows lost with their machine are an error.
-        """
-        with (
-            shared(self.spark.sparkContext, without_keys(randomizer)) as stored,
-            running(self.spark, RANDOMIZING),
-        ):
-            rows, fingerprint = self.randomize(randomizer, stored)
-            return CollectedRows(rows.localCheckpoint(eager=True), fingerprint())
+        return PassResult(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
 
     def like(self, published: pl.DataFrame) -> DataFrame:
         """Another published table as a Spark DataFrame."""
         with running(self.spark, "taking in cells"):
             return self.spark.createDataFrame(published.to_arrow())
-
-    def _count(self, counting: Counting, stored: Shared[Counting], layout: Layout) -> Found:
-        """What pass 1 finds."""
-        n_cells, counter = layout.sizes.size, counting.counter
-        # Parts of numbers that are public: Spark would choose them by their sizes in bytes.
-        n_of_ids, n_places = n_parts(layout.n_units), counter.n_places(n_cells)
-        parts = Parts(n_of_ids, n_places, counting.kept)
-        task = CountRows(counting=stored, keys=counter.keys, n_cells=n_cells, parts=parts)
-        parcels = self._select(*counting.columns).mapInArrow(task, parcel_schema())
-        counted = send(parcels, parts.n_all).mapInArrow(AddUp(parts=parts), counted_schema())
-        return put_together(to_polars(counted), counter, n_cells, parts)
 
     def _count_repeated(self, n_units: int) -> int:
         """How many rows repeat the id of another: exact, and of ids alone.
@@ -275,24 +262,14 @@ class SparkTable(Table):
         """
         ids = self._select(self.columns.unit)
         met = ids.repartition(n_parts(n_units), *ids.columns)
-        counted = to_polars(met.mapInArrow(count_repeated, "rows bigint, repeated bigint"))
+        with running(self.spark, "looking for repeated ids"):
+            counted = spark_to_polars(met.mapInArrow(count_repeated, _REPEATED))
         if counted["rows"].sum() != n_units:
             raise TableChangedError
         return int(counted["repeated"].sum())
 
-    def _notices(self, revealing: list[Pair]) -> tuple[str, ...]:
-        """Warnings to the owner: of an order that was not checked, and of columns that reveal."""
-        order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
-        return (*order, *map(self._leak_notice, revealing))
-
-    def _leak_notice(self, pair: Pair) -> str:
-        """The warning about a kept column that reveals outcomes, or private clusters."""
-        if pair.question < len(self.spaces):
-            return leak_notice(pair.name, self.spaces[pair.question].declared.names)
-        return label_notice(pair.name, self.columns.cluster or "")
-
     def _select(self, *names: str) -> DataFrame:
-        return select(self.rows, *names)
+        return select_columns(self.rows, *names)
 
     def _published_schema(self, randomizer: BatchRandomizer) -> tuple[StructType, list[str]]:
         """The types of published rows as they leave the workers, and the names of the columns."""
@@ -328,7 +305,7 @@ def unplain_columns(rows: DataFrame, names: Sequence[str]) -> list[str]:
     texts = [name for name in names if isinstance(kinds[name], StringType)]
     if not texts:
         return []
-    kept = select(rows, *texts)
+    kept = select_columns(rows, *texts)
     held = [sf.max(sf.col(name).rlike(NOT_PLAIN)) for name in kept.columns]
     with running(rows.sparkSession, "reading kept columns"):
         found = kept.agg(*held).collect()[0]
@@ -340,10 +317,10 @@ def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncode
     from pyspark.sql import functions as sf
 
     with running(rows.sparkSession, "reading clusters and arms"):
-        cells = select(rows, *asked.parts)
+        cells = select_columns(rows, *asked.parts)
         cells = cells if asked.unit is None else cells.distinct()
         names = cells.columns[: len(asked.groups)]
         n_units = sf.count("*") if asked.size is None else sf.sum(cells.columns[-1])
         counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
-        sizes = to_polars(cells.groupBy(*names).agg(*counts))
+        sizes = spark_to_polars(cells.groupBy(*names).agg(*counts))
     return to_layout(sizes, asked)

@@ -19,7 +19,7 @@ from clusterdp.estimation.means.answers import Answers
 from clusterdp.estimation.means.sums import CellMoments
 from clusterdp.outcomes.space import Ends
 from clusterdp.published.rows import COUNT, released_cells, released_groups
-from clusterdp.rows.value_codes import Labels
+from clusterdp.rows.value_codes import ValueCodes
 from clusterdp.spec.columns import FOLD, RESPONSE
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Profiling(NamedTuple):
     levels: tuple[tuple[str, ...], ...]
     by_fold: bool
     holdout: int | None
-    assigned: Labels | None = None
+    assigned: ValueCodes | None = None
 
     @classmethod
     def for_sums(cls, release: Release, *, use_sums: bool, holdout: int | None) -> Profiling:
@@ -300,7 +300,7 @@ class Profiling(NamedTuple):
             table: All rows, counted by `names` and others.
         """
         if self.release.columns.assigned_by is not None and self.assigned is None:
-            labels = Labels.of(table[self.release.columns.assigned_by])
+            labels = ValueCodes.from_column(table[self.release.columns.assigned_by])
             return self._replace(assigned=labels).of(table)
         table = self._held_out(table)
         parts = self._parts(table)

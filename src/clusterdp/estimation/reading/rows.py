@@ -128,9 +128,9 @@ def read_table(
 def _opened(path: str, key: str) -> pl.LazyFrame:
     """The table of a file, read as the command line reads it."""
     from clusterdp.sources.opening import open_unstored
-    from clusterdp.sources.source import NamedSource, Wanted
+    from clusterdp.sources.source import ColumnRequest, NamedSource
 
-    return open_unstored(NamedSource(name=path), Wanted(unit=key))
+    return open_unstored(NamedSource(name=path), ColumnRequest(unit=key))
 
 
 def _whole(ids: pl.Series) -> pl.Series:
