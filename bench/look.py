@@ -22,10 +22,10 @@ from clusterdp.cells.layout import Layout
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.errors import OwnerNotice
 from clusterdp.outcomes.categories import Categories
-from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
 from clusterdp.outcomes.grid import Density, place_grid
 from clusterdp.outcomes.look import look_space, settle_outcomes
+from clusterdp.outcomes.reference import choose_categories
 from clusterdp.planning.advice import advise_look
 from clusterdp.planning.expected import Scenario, uniform_reference
 from clusterdp.statistics.look import NoisyLook

@@ -10,7 +10,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import run
 from clusterdp.engines.local.engine import one_row_per_unit
-from clusterdp.outcomes.published_names import RULES, parse_aggregates
+from clusterdp.spec.columns import RULES, parse_aggregates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clusterdp import OutcomeSpace, ParameterError
 from clusterdp.outcomes.categories import Categories
-from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.outcomes.number import Number
@@ -19,6 +18,7 @@ from clusterdp.outcomes.reference import (
     Moments,
     ValueShares,
     base_measure,
+    choose_categories,
     fit_prior,
     parse_margin,
     parse_margins,

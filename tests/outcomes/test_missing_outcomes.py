@@ -12,10 +12,9 @@ import pytest
 import clusterdp as cdp
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.categories import Categories
-from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.reference import parse_margins
+from clusterdp.outcomes.reference import choose_categories, parse_margins
 from clusterdp.statistics._sum_noise import sum_noise
 from rounding_probs import category_probs
 

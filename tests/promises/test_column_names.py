@@ -16,14 +16,13 @@ from clusterdp._progress import NoProgress
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.published_names import debiased_names
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import NamedSource
-from clusterdp.spec.columns import Columns
+from clusterdp.spec.columns import Columns, debiased_names
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 

@@ -26,13 +26,12 @@ from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.outcomes.look import look_space
-from clusterdp.outcomes.published_names import question_names
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import RowCodes, RowEncoder
 from clusterdp.rows.keys import CLUSTERS_KEY, KeyRing, ReleaseKey, response_key, rounding_key
 from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.rows.tally import CountPlan, CountRequest, Tally
-from clusterdp.spec.columns import Columns
+from clusterdp.spec.columns import Columns, question_names
 from clusterdp.spec.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import ALONE

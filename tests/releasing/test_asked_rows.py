@@ -15,9 +15,9 @@ from clusterdp._progress import NoProgress
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.mechanisms.draw import settle
 from clusterdp.outcomes.categories import Categories, together
-from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.look import look_space
+from clusterdp.outcomes.reference import choose_categories
 from clusterdp.releasing import pipeline
 from clusterdp.releasing.journal import KeptLooks, Unrecorded
 from clusterdp.releasing.looking import look_first

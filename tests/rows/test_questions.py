@@ -15,14 +15,13 @@ from assertions import assert_frequencies
 from batch_runs import WordGrid
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.outcomes.published_names import question_names
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows import questions
 from clusterdp.rows.encoding import QuestionEncoder, RowEncoder
 from clusterdp.rows.keys import KeyRing, ReleaseKey, UnitIds, fold_numbers, response_key
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.rows.tally import CountPlan, CountRequest
-from clusterdp.spec.columns import Columns
+from clusterdp.spec.columns import Columns, question_names
 from joint_enumeration import category_chances
 from two_questions import ASKED, COLUMNS, SPACES, asked_of_some, some_table
 

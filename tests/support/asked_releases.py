@@ -10,12 +10,11 @@ import numpy as np
 import polars as pl
 
 from clusterdp.channels.base import ASKED_TOTAL
-from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.published.release import ReleasedQuestion
 from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.spec.columns import RESPONSE, Columns
+from clusterdp.spec.columns import QUESTION, RESPONSE, Columns
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:

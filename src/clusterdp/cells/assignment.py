@@ -1,10 +1,9 @@
-"""Declared shares of arms; and their probabilities where they differ between private clusters.
+"""Declared shares of arms, probabilities of arms by private cluster, and pooling of small clusters.
 
-Clusters that are too small to compare arms in: pooled into one, by sizes that are public.
-
-Which clusters are pooled must not depend on how many of their units came into which arm. If those
-that happen to lack an arm were pooled and others were not, the pool would compare treated units of
-one kind of clusters with control units of another. So it depends on how many units a cluster has.
+Clusters that are too small to compare arms in are pooled into one, by sizes that are public. Which
+clusters are pooled must not depend on how many of their units came into which arm. If those that
+happen to lack an arm were pooled and others were not, the pool would compare treated units of one
+kind of clusters with control units of another. So it depends on how many units a cluster has.
 """
 
 from __future__ import annotations

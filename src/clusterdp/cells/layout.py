@@ -1,10 +1,9 @@
 """Cells: one per (cluster, arm). Their labels and sizes are public; the counts in them are not.
 
-Public weights of units in sums over clusters: stratified, rounded to integers, and capped.
-
-The stratified mean of an arm weighs a unit by n_c/(n·n_ac). A sum of outcomes with these weights is
-that mean but for a factor. Its noise grows with the largest weight, which one tiny cell decides, so
-weights are capped. Estimates cover the rest by rows, without bias.
+**Weights of units** in sums over clusters are public as well: stratified, rounded to integers, and
+capped. The stratified mean of an arm weighs a unit by n_c/(n·n_ac). A sum of outcomes with these
+weights is that mean but for a factor. Its noise grows with the largest weight, which one tiny cell
+decides, so weights are capped. Estimates cover the rest by rows, without bias.
 
 Units of clusters that lack an arm are in no effect, so they have weight zero: in totals, they would
 have to be taken out by their rows.

@@ -1,7 +1,4 @@
-"""The optimal channel in integers, and what its outputs count as in every metric.
-
-The published table of optimal channels: one row per output, written and read back.
-"""
+"""The optimal channel in integers: what bounds it, its design, and its published table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is found when a published channel is checked.
-
-The integers that probabilities are made of, and the range of ε that they can express.
-"""
+"""The integers that probabilities are made of, and what a check of a published channel finds."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Stage 2: from noisy counts to a prior over outcomes. Post-processing: it costs nothing.
 
-Noisy frequencies of groups, shrunk towards a distribution as far as they are noisy.
+Noisy frequencies of groups are shrunk towards a distribution as far as they are noisy. Frequencies
+of neighbouring outcomes often differ from that distribution alike: a histogram is smooth, and an
+effect moves people to the next value. How alike they are is estimated from the noisy counts
+themselves, so that heaps and single values are not smoothed away.
 
-Frequencies of neighbouring outcomes often differ from that distribution alike: a histogram is
-smooth, and an effect moves people to the next value. How alike they are is estimated from the noisy
-counts themselves, so that heaps and single values are not smoothed away.
-
-Cells with similar priors share a channel. Priors are public by then: sharing costs nothing.
+Cells with similar priors share a channel. Priors are public by then, so sharing costs nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rows that are kept or redrawn from a prior: their parameters, and what these cost.
+"""Rows that are kept or redrawn from a prior (stages 3 and 5 of the paper).
 
-Stages 3 and 5 of the paper: keep each outcome or redraw it; and what decodes that.
+The channel and its decoding; the rule, by its strength or by a budget; and what that costs.
 """
 
 from __future__ import annotations

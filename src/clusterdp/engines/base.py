@@ -17,10 +17,10 @@ from clusterdp._text import counted
 from clusterdp.engines.cells import CellOptions, refuse_missing, unplain
 from clusterdp.engines.crossed_columns import crossed_parts, crossed_private, possible_parts
 from clusterdp.errors import DataError, ParameterError, TableChangedError
-from clusterdp.outcomes.published_names import COMMON
 from clusterdp.rows.column_types import PLAIN, TEXT_KINDS, Notation
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.sources.source import ColumnRequest
+from clusterdp.spec.columns import COMMON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
     from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.rows.randomizing import BatchRandomizer
     from clusterdp.rows.tally import CountPlan, CountRequest, QuestionTally, Tally
     from clusterdp.rows.value_codes import CellEncoder
-    from clusterdp.spec.columns import Columns
+    from clusterdp.spec.columns import Aggregates, Columns
     from clusterdp.storage.folder import Destination, FileSum, RowOrderKind
 
 # What passes are called where progress is shown.

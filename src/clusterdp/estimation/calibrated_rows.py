@@ -24,10 +24,9 @@ from clusterdp.estimation.means.functions import CategoryFunction, Measured
 from clusterdp.estimation.means.weights import weigh_by_labels
 from clusterdp.estimation.reading.clusters import LabelWeights
 from clusterdp.estimation.reading.profiles import PROFILE, ProfileSums, Profiling
-from clusterdp.outcomes.published_names import QUESTION, TIMES_OBSERVED
 from clusterdp.published.rows import answer_columns, count_released, n_outputs, scan_units
 from clusterdp.rows.frames import frame_like, read_frame
-from clusterdp.spec.columns import FOLD, RESPONSE
+from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, TIMES_OBSERVED
 
 if TYPE_CHECKING:
     import os

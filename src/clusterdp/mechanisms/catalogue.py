@@ -1,7 +1,4 @@
-"""The mechanisms, each a small builder over one pipeline.
-
-How much of ε goes to noisy sums, level by level.
-"""
+"""The mechanisms, each a small builder over one pipeline; and how much of ε goes to noisy sums."""
 
 from __future__ import annotations
 

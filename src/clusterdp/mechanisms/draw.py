@@ -3,14 +3,12 @@
 A release in memory, one on disk and a simulated one take this same step; after it, only rows are
 left to be randomized.
 
-What is released after a look: categories and a mechanism that follow from what was drawn.
+**After a look**, categories and mechanism follow from what was drawn. Every part's ε was fixed
+before the look, so that the losses of look, statistics and rows add up whatever it shows. Nothing
+here can refuse a release.
 
-Every part's ε was fixed before the look, so that the losses of look, statistics and rows add up
-whatever it shows. Nothing here can refuse a release.
-
-How much a released row reveals: how often the best guess from it is the true outcome.
-
-All of it follows from the mechanism and public numbers, so it can be stated before a release.
+**How much a row reveals** is how often the best guess from it is the true outcome. It follows from
+the mechanism and public numbers, so it can be stated before a release.
 """
 
 from __future__ import annotations

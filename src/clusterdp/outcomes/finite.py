@@ -1,6 +1,6 @@
-"""The outcome space: the finite set of values an outcome can take, declared and never learned.
+"""An outcome with finitely many values, declared and never learned: numbers, bins or two labels.
 
-Outcomes that are one of two labels, such as no and yes, which count as 0 and 1.
+Two labels, such as no and yes, count as 0 and 1.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The grid of a number: the few lattice points that it is rounded to, at random.
 
 Between two grid points l < u, a number y becomes u with probability (y − l)/(u − l) and else l,
-which keeps its mean. The rounded number spreads about y with variance (y − l)(u − y).
-
-Where the points of a grid go, so that rounding to it adds the least variance.
+which keeps its mean. The rounded number spreads about y with variance (y − l)(u − y). The points
+of a grid are placed so that this adds the least variance.
 """
 
 from __future__ import annotations

@@ -1,20 +1,15 @@
-"""The bins of a look: fixed before any outcome is read, and covering every value there can be.
+"""From a look, a noisy histogram of all units, to clipped numbers, their grids and a prior.
 
-A finite outcome has a bin for each of its values. A number has bins that widen with the distance
-from zero, or from the end of its range that is nearest to zero: their edges are 1, 1.2, 1.5, 2 and
-so on times powers of ten, as far as these are lattice points. Both sides of a cut are edges.
+**Bins** are fixed before any outcome is read, and cover every value there can be. A finite outcome
+has a bin for each of its values. A number has bins that widen with the distance from zero, or from
+the end of its range that is nearest to zero: their edges are 1, 1.2, 1.5, 2 and so on times powers
+of ten, as far as these are lattice points. Both sides of a cut are edges.
 
-What a look shows of one number: where to clip it, and how it is distributed there.
+**Clips.** The noise of bins is known. An end of the range is moved only where the noise leaves no
+doubt that little lies beyond it. A wrong shape costs precision and nothing else.
 
-The noise of bins is known. An end of the range is moved only where the noise leaves no doubt that
-little lies beyond it. A wrong shape costs precision and nothing else.
-
-From the noisy counts of a look to clipped numbers, their grids, and the prior of categories.
-
-A pure function of what is published. Whatever it returns, estimates are unbiased for the clipped
-outcomes, so that a poor look costs precision alone.
-
-Distributions nearest to noisy frequencies.
+What follows is a pure function of what is published. Whatever it is, estimates are unbiased for the
+clipped outcomes, so that a poor look costs precision alone.
 """
 
 from __future__ import annotations
@@ -28,10 +23,9 @@ import numpy as np
 
 from clusterdp._text import exact
 from clusterdp.outcomes.categories import Categories, TooManyCategoriesError
-from clusterdp.outcomes.chosen_grids import place_grids
 from clusterdp.outcomes.grid import Density, Grid, needed_points
 from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.reference import base_measure
+from clusterdp.outcomes.reference import base_measure, place_grids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

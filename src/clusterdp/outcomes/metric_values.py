@@ -1,11 +1,10 @@
-"""Metrics of rows as exact integers, for sums: a metric is its unit times an integer.
+"""Metrics of rows as exact integers, for sums; and what the variance of each metric counts for.
 
-Numbers enter by their lattice point, not by the grid point that they are rounded to. A metric is
-linear in each number between cuts, and both ends of every piece between cuts are grid points. So
-the most that the metrics of two rows can differ by is what they differ by in some two categories.
-A number takes up to 24 bits, a product of two numbers 48: a sum over n rows needs log₂ n more.
-
-How much the variance of each metric counts when a channel is designed.
+A metric is its unit times an integer. Numbers enter by their lattice point, not by the grid point
+that they are rounded to. A metric is linear in each number between cuts, and both ends of every
+piece between cuts are grid points. So the most that the metrics of two rows can differ by is what
+they differ by in some two categories. A number takes up to 24 bits, a product of two numbers 48: a
+sum over n rows needs log₂ n more.
 """
 
 from __future__ import annotations

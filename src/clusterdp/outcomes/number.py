@@ -1,6 +1,6 @@
 """A number in a declared range: clipped there, and quantised once to a fine decimal lattice.
 
-Rounding at random with 64-bit words, in exact integers.
+It is rounded to the grid points of `grid.py` at random, with 64-bit words and in exact integers.
 """
 
 from __future__ import annotations

@@ -67,29 +67,15 @@ class MetricLattice(NamedTuple):
 
 
 class ObservedRatio(NamedTuple):
-    """How a metric is read that is of those with an outcome observed.
+    """A metric that is of those with an outcome observed: its mean is N/D, D being who was.
 
     Attributes:
-        observed: The place of the metric R, which is 1 for them and 0 for others.
+        observed: The index of the metric R, which is 1 for them and 0 for others. D is its mean.
         origin: The number that the metric, 0 for others, is a distance from for them.
     """
 
     observed: int
     origin: float
-
-    def moments(self, values: FloatArray, place: int, probs: FloatArray) -> tuple[float, float]:
-        """The mean and the standard deviation of a metric among those observed.
-
-        Args:
-            values: Of all metrics; axes `[metric, category]`.
-            place: Of the metric.
-            probs: How likely categories are; axes `[category]`.
-        """
-        weights = probs * values[self.observed]
-        weights = weights / max(float(weights.sum()), np.finfo(float).tiny)
-        mean = float(weights @ values[place])
-        spread = float(weights @ (values[place] - mean) ** 2)
-        return self.origin + mean, float(np.sqrt(spread))
 
 
 class CategorySpace(Protocol):
@@ -98,35 +84,48 @@ class CategorySpace(Protocol):
     @property
     def n_categories(self) -> int:
         """K, the number of categories."""
-        ...
 
     def metric_values(self) -> FloatArray:
         """What categories count as; axes `[metric, category]`."""
-        ...
 
     def metric_lattice(self) -> MetricLattice:
         """The same as integers."""
-        ...
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:
         """How much the variance of each metric counts in the design of a channel; `[metric]`."""
-        ...
 
     def of_observed(self) -> dict[int, ObservedRatio]:
-        """The metrics that are of those with an outcome observed, by their places."""
-        ...
+        """The metrics that are of those with an outcome observed, by their indexes."""
 
     @property
     def together(self) -> tuple[CategorySpace, ...]:
         """The spaces of all questions of a release in their order, this one among them."""
-        ...
 
     @property
     def place(self) -> int:
-        """The place of this one among them."""
-        ...
+        """The index of this one among them."""
 
     def __hash__(self) -> int: ...
+
+
+def metric_moments(space: CategorySpace, probs: FloatArray) -> list[tuple[float, float]]:
+    """The mean and the standard deviation of each metric, of those observed if it is of them.
+
+    Args:
+        space: The categories.
+        probs: How likely they are; axes `[category]`.
+    """
+    every, ratios, found = space.metric_values(), space.of_observed(), []
+    for index, values in enumerate(every):
+        weights, origin = probs, 0.0
+        if index in ratios:
+            observed, origin = ratios[index]
+            weights = probs * every[observed]
+            weights = weights / max(float(weights.sum()), np.finfo(float).tiny)
+        mean = float(weights @ values)
+        spread = float(weights @ (values - mean) ** 2)
+        found.append((origin + mean, float(np.sqrt(spread))))
+    return found
 
 
 class Ends(NamedTuple):

@@ -14,7 +14,7 @@ from clusterdp.ledger.ledger import Ledger, open_ledger
 from clusterdp.ledger.paid_release import Budget
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.outcomes.chosen_grids import QUICK_CATEGORIES
+from clusterdp.outcomes.reference import QUICK_CATEGORIES
 from clusterdp.owner.plan import by_name, engine_for, table_name, with_plan
 from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.releasing.prepare import prepare

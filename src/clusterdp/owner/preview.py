@@ -13,12 +13,12 @@ from clusterdp.document.text import to_lines
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.published_names import question_suffixes
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.advice import advise_look, wide_ranges
 from clusterdp.planning.prediction import predict_metrics
 from clusterdp.precision.visible import unseen_notes
 from clusterdp.published.manifest import plain
+from clusterdp.spec.columns import question_suffixes
 from clusterdp.spec.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
 

@@ -27,14 +27,14 @@ import numpy as np
 from clusterdp.channels._solver.staircases import design_staircase, k_ary_noise
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.outcomes.categories import MOST_CATEGORIES
-from clusterdp.outcomes.chosen_grids import (
+from clusterdp.outcomes.declaration import declared_of, linked_outcomes
+from clusterdp.outcomes.reference import (
     FEWEST_POINTS,
     QUICK_CATEGORIES,
     FittedOutcomes,
     place_grids,
     usual_points,
 )
-from clusterdp.outcomes.declaration import declared_of, linked_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

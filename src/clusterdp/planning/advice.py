@@ -24,9 +24,8 @@ from msgspec.structs import replace
 from clusterdp._text import shortest_decimal
 from clusterdp.channels.optimal import OptimalBudget, OptimalRows
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.chosen_grids import QUICK_CATEGORIES
 from clusterdp.outcomes.finite import OutcomeSpace
-from clusterdp.outcomes.reference import base_measure
+from clusterdp.outcomes.reference import QUICK_CATEGORIES, base_measure
 from clusterdp.planning.prediction import is_joint, warner
 from clusterdp.statistics.counts import NoisyCounts
 

@@ -16,12 +16,11 @@ from clusterdp._lists import in_parts
 from clusterdp.cells.assignment import parse_arm_shares
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.published_names import question_names
 from clusterdp.planning.expected import Scenario, assumed_of, histogram_reference
 from clusterdp.planning.outcomes import QuestionOutcomes, choose_outcomes, outcome_options
 from clusterdp.privacy.composition import split_budget
 from clusterdp.rows.column_types import Notation
-from clusterdp.spec.columns import Columns
+from clusterdp.spec.columns import Columns, question_names
 from clusterdp.spec.parse import to_options
 
 if TYPE_CHECKING:

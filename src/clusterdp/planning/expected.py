@@ -10,6 +10,7 @@ import numpy as np
 
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.metric import OBSERVED
+from clusterdp.outcomes.space import metric_moments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,16 +47,7 @@ class Scenario(NamedTuple):
 
     def moments(self) -> list[tuple[float, float]]:
         """The mean and the standard deviation that are expected of each metric."""
-        probs = self.reference.overall(self.layout)
-        found = []
-        every, of_observed = self.space.metric_values(), self.space.of_observed()
-        for place, values in enumerate(every):
-            if place in of_observed:
-                found.append(of_observed[place].moments(every, place, probs))
-                continue
-            mean = float(probs @ values)
-            found.append((mean, math.sqrt(float(probs @ (values - mean) ** 2))))
-        return found
+        return metric_moments(self.space, self.reference.overall(self.layout))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

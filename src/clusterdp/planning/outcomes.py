@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from clusterdp._text import percent, shortest_decimal
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.outcomes.categories import Categories, categories_on, together
-from clusterdp.outcomes.chosen_grids import choose_categories, reference_prior
 from clusterdp.outcomes.declaration import QuestionRequest, check_partition, declared_of
 from clusterdp.outcomes.metric import OBSERVED
-from clusterdp.outcomes.reference import parse_margins
+from clusterdp.outcomes.reference import choose_categories, parse_margins, reference_prior
 from clusterdp.planning._partition import (
     Partition,
     asked_shares,

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
-from clusterdp.outcomes.chosen_grids import QUICK_CATEGORIES
+from clusterdp.outcomes.reference import QUICK_CATEGORIES
 from clusterdp.planning.expected import cell_reference
 from clusterdp.precision.prediction import expected_precision
 from clusterdp.precision.row_noise import unit_noise

@@ -12,8 +12,6 @@ noise has F times the variance. Given β, b_c = κ_c(s_c − x_c·μ'β), where 
 plus UQU': U has a column for the total and one for each breakdown, the shares f of its groups. So
 what is solved is as small as the number of breakdowns, whatever that of groups and clusters. A sum
 that is not published has noise of infinite variance.
-
-What is public of the cells of each arm, as the closed form takes it.
 """
 
 from __future__ import annotations

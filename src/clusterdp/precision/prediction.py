@@ -1,6 +1,6 @@
 """What to expect of effects, from a mechanism and public numbers: of everyone, groups, segments.
 
-The standard error that is expected of an effect, and what of it privacy costs.
+An expectation is a standard error, and what of it privacy costs.
 """
 
 from __future__ import annotations

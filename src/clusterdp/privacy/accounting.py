@@ -1,13 +1,8 @@
-"""What a release costs: exact (ε, δ) of the joint release, and the inverse.
+"""What a release costs: exact (ε, δ) of the joint release, and the inverse; and what that means.
 
 Neighbours are two tables that differ in one unit's outcome, and in its cluster where that is
-private (`neighbours.py`). Every figure is computed from the integers that the machine uses, in
-decimal arithmetic, and rounded up: a stated ε or δ is never below the true one. The proofs are in
-`docs/privacy.md`.
-
-What a guarantee is for: how two tables differ that must be hard to tell apart.
-
-What a guarantee means to whoever suspects something: how far a belief can move.
+private. Every figure is computed from the integers that the machine uses, in decimal arithmetic,
+and rounded up: a stated ε or δ is never below the true one. The proofs are in `docs/privacy.md`.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from clusterdp._text import shortest_decimal
 from clusterdp.document.model import Code, Paragraph, code, strong
 from clusterdp.outcomes.metric import quoted
 from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.published_names import QUESTION, question_suffixes
-from clusterdp.spec.columns import RESPONSE
+from clusterdp.spec.columns import QUESTION, RESPONSE, question_suffixes
 from clusterdp.storage.folder import UNIT_PARTS, UNITS
 
 if TYPE_CHECKING:

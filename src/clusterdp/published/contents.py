@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from clusterdp._text import shortest_decimal
 from clusterdp.document.model import code, in_code, strong
 from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.published_names import QUESTION, question_name
 from clusterdp.published._recipes import folder_of, row_files
-from clusterdp.spec.columns import FOLD, RESPONSE
+from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, question_name
 from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,

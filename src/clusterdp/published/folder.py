@@ -30,7 +30,6 @@ from clusterdp.cells.layout import Layout, find_arm
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.outcomes.look import look_space
-from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.published._parquet_bytes import LONG_VALUES, most_unpacked, table_size
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import release_notes
@@ -44,7 +43,7 @@ from clusterdp.published.tables import (
     unstacked,
 )
 from clusterdp.rows.column_types import holds_groups, holds_ids, is_publishable
-from clusterdp.spec.columns import FOLD, RESPONSE
+from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE
 from clusterdp.spec.provenance import check_line
 from clusterdp.storage.folder import (
     CELLS,

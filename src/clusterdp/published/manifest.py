@@ -26,9 +26,8 @@ from clusterdp.cells.layout import AssignedGroups, Breakdown
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.outcomes.categories import CategoriesRecord
-from clusterdp.outcomes.published_names import Rule
 from clusterdp.rows.questions import QuestionRule
-from clusterdp.spec.columns import NOISY, Columns
+from clusterdp.spec.columns import NOISY, Columns, Rule
 from clusterdp.spec.provenance import Provenance
 from clusterdp.spec.terms import GuaranteeTerms, QuestionTerms, Terms
 from clusterdp.storage.folder import (
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.published_names import Aggregates
+    from clusterdp.spec.columns import Aggregates
 
 FORMAT, FORMAT_VERSION = "clusterdp release", 5
 Label = bool | int | float | str

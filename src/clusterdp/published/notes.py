@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.cells.assignment import pooling_notes
 from clusterdp.mechanisms.draw import Settled, disclosure_notes, look_notes
-from clusterdp.outcomes.published_names import aggregation_notes
+from clusterdp.spec.columns import aggregation_notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph
 from clusterdp.document.text import to_lines
-from clusterdp.outcomes.published_names import question_name
+from clusterdp.spec.columns import question_name
 
 if TYPE_CHECKING:
     from clusterdp.cells.assignment import AssignmentProbs

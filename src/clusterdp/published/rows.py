@@ -9,10 +9,9 @@ import numpy as np
 
 from clusterdp._named import column, columns
 from clusterdp.errors import DataError, FormatError
-from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.value_codes import CellEncoder, ValueCodes
-from clusterdp.spec.columns import RESPONSE
+from clusterdp.spec.columns import QUESTION, RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

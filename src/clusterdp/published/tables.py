@@ -16,10 +16,9 @@ import numpy as np
 from clusterdp._named import column, columns, unnamed
 from clusterdp.cells.layout import EVERYONE
 from clusterdp.errors import FormatError
-from clusterdp.outcomes.published_names import QUESTION, question_suffixes
 from clusterdp.rows.column_types import holds_labels
 from clusterdp.rows.value_codes import n_unplain
-from clusterdp.spec.columns import FOLD
+from clusterdp.spec.columns import FOLD, QUESTION, question_suffixes
 from clusterdp.statistics.base import are_whole
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.catalogue import usual_name
 from clusterdp.mechanisms.draw import Settled, histogram_of, settle
 from clusterdp.outcomes.categories import together
-from clusterdp.outcomes.published_names import QUESTION, debiased_names
 from clusterdp.privacy.accounting import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, unknown_metadata, writer_here, writer_of
 from clusterdp.published.document import write_card, write_readme
@@ -34,7 +33,7 @@ from clusterdp.published.visible import what_is_visible
 from clusterdp.rows.keys import UnitIds, fold_numbers
 from clusterdp.rows.randomizing import debiased_columns
 from clusterdp.rows.value_codes import look_for_unplain
-from clusterdp.spec.columns import FOLD, RESPONSE
+from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, debiased_names
 from clusterdp.storage.folder import ERRATA, INDEX, MANIFEST, README, ROWS_PER_PART, UNITS
 from clusterdp.storage.parquet import sum_written
 from clusterdp.storage.reading import open_files

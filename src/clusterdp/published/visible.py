@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.cells.assignment import inflation
+from clusterdp.outcomes.space import metric_moments
 from clusterdp.precision.prediction import expected_precision
 from clusterdp.precision.row_noise import channel_unit_noise
 from clusterdp.precision.true_clusters import TrueClusters
@@ -139,12 +140,9 @@ def _assumed(manifest: Manifest, spaces: Sequence[Categories], layout: Layout) -
             continue
         weights = layout.sizes.sum(axis=1) / layout.n_units
         by_cluster = _expected_probs(expected, layout, space.n_categories)[:, 0]
-        probs, values = weights @ by_cluster, space.metric_values()
-        means = values @ probs
-        for place, one in space.of_observed().items():
-            means[place], _ = one.moments(values, place, probs)
-        named = zip(space.declared.metrics, means, strict=True)
-        said += [f"{metric} with mean {mean:.4g}" for metric, mean in named]
+        moments = metric_moments(space, weights @ by_cluster)
+        named = zip(space.declared.metrics, moments, strict=True)
+        said += [f"{metric} with mean {mean:.4g}" for metric, (mean, _) in named]
     as_what = "the look showed them" if manifest.terms.has_look else "the owner declared them"
     assumed = f"if outcomes are as {as_what}: {', '.join(said)}" if said else _UNIFORM
     if said and unknown:

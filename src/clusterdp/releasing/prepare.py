@@ -12,7 +12,6 @@ from clusterdp.cells.assignment import pooling_notes
 from clusterdp.engines.base import Pass, TableOptions
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError, notify_owner
-from clusterdp.outcomes.published_names import aggregation_notes
 from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.questions import QuestionRule
@@ -20,6 +19,7 @@ from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.rows.tally import CountRequest
 from clusterdp.sources.source import NamedSource, named_source
 from clusterdp.spec.clusters import PublicClusters
+from clusterdp.spec.columns import aggregation_notes
 from clusterdp.spec.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from clusterdp.engines.cells import CellOptions
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.published.manifest import Expected
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.spec.clusters import Clusters
-    from clusterdp.spec.columns import Columns
+    from clusterdp.spec.columns import Aggregates, Columns
     from clusterdp.spec.provenance import Spent
 
 

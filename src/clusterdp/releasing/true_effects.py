@@ -23,8 +23,8 @@ from clusterdp.estimation.means.sums import CellMoments
 from clusterdp.estimation.metrics.observed import missing_notes
 from clusterdp.estimation.metrics.sample_ratio import layout_notes, sample_ratio_notes
 from clusterdp.estimation.report.results import Estimate
-from clusterdp.outcomes.chosen_grids import choose_categories
 from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.reference import choose_categories
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.tally import CountRequest
 from clusterdp.spec.columns import Columns

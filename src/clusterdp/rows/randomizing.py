@@ -15,11 +15,10 @@ import numpy as np
 
 from clusterdp._named import unnamed
 from clusterdp.errors import TableChangedError
-from clusterdp.outcomes.published_names import QUESTION, debiased_names
 from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.keys import fold_numbers, response_key, unit_words
 from clusterdp.rows.value_codes import plain_column
-from clusterdp.spec.columns import FOLD, RESPONSE
+from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, debiased_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

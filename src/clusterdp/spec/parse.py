@@ -26,11 +26,10 @@ from clusterdp.outcomes.declaration import declare, parse_question
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.outcomes.grammar import parse_metric
 from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.published_names import parse_aggregates
 from clusterdp.outcomes.reference import parse_margins
 from clusterdp.privacy.accounting import checked_delta
 from clusterdp.spec.clusters import PrivateClusters, PublicClusters
-from clusterdp.spec.columns import MOST_FOLDS
+from clusterdp.spec.columns import MOST_FOLDS, parse_aggregates
 from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, REQUESTED, Options
 from clusterdp.spec.provenance import LONGEST, Provenance
 from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request, TargetEffect

@@ -15,7 +15,6 @@ from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.categories import Categories, CategoriesRecord, together
-from clusterdp.outcomes.published_names import question_names
 from clusterdp.privacy.accounting import (
     CLUSTER_AND_OUTCOME,
     Guarantee,
@@ -25,6 +24,7 @@ from clusterdp.privacy.accounting import (
     rounded_up,
 )
 from clusterdp.privacy.composition import basic_composition
+from clusterdp.spec.columns import question_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ _PARTS_OF_SQUARES = 9
 
 
 class NoiseBox(NamedTuple):
-    """Noise that the sums of some metrics have together, see `box_noise.py`.
+    """Noise that the sums of some metrics have together, see `noise.py`.
 
     Attributes:
         metrics: The places of the metrics.

@@ -1,7 +1,4 @@
-"""What every noisy statistic offers, and the values that it is read as.
-
-Columns of lists in the published table of cells, where groups of cells share a list.
-"""
+"""What every noisy statistic offers, the values that it is read as, and its columns of lists."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
 """Noise on integers, one by one or several together: exact for releases, fast for simulations.
 
-On integers one by one it is discrete Laplace noise; `box_noise.py` has the law of several.
+On integers one by one it is discrete Laplace noise. On several together it is wide where an integer
+can move far.
 
-Noise on several integers together, which is wide where an integer can move far.
-
-The law. A vector z of integers, one for each width w_j, has probability ∝ exp(−N(z)/σ), with
+**The law.** A vector z of integers, one for each width w_j, has probability ∝ exp(−N(z)/σ), with
 N(z) = max_j ⌈|z_j|/w_j⌉ its *level*. A neighbour that moves integer j by g·w_j at most changes the
 level by g at most, since ⌈(|z_j| + g·w_j)/w_j⌉ = ⌈|z_j|/w_j⌉ + g. So the noise costs g/σ, and one
 integer that moves by g·w_j reaches it. For one integer of width 1 it is discrete Laplace noise of
 scale σ.
 
-How it is drawn. A box of level k holds the vectors with |z_j| ≤ k·w_j: W(k) = Π_j (2k·w_j + 1) of
-them. Draw k with probability ∝ q^k·W(k), q = e^(−1/σ), then a vector of its box, each alike. A
+**How it is drawn.** A box of level k holds the vectors with |z_j| ≤ k·w_j: W(k) = Π_j (2k·w_j + 1)
+of them. Draw k with probability ∝ q^k·W(k), q = e^(−1/σ), then a vector of its box, each alike. A
 vector z then has probability ∝ Σ_{k ≥ N(z)} q^k ∝ q^N(z), as stated. W is a polynomial of degree m
 in k, so it is Σ_i h_i·C(k − i + m, m) with i from 0 to m. The integers h_i are not negative, since
 W counts the points of a lattice polytope (Ehrhart, Stanley). And the sum of i and m + 1 geometric

@@ -1,8 +1,6 @@
-"""What noisy sums of cells and noisy totals of groups have in common.
+"""Noisy sums of metrics: of every cell, or of every arm and fold of everyone or of a breakdown.
 
-Noisy sums of every cell, metric by metric: what estimates from rows are calibrated by.
-
-Noisy totals of every arm and fold: of everyone, or of the groups of a breakdown.
+Estimates from rows are calibrated by them.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _INTEGERS = "noisy_sum_in_units"
 
 
 class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
-    """Sums of metrics and of their squares, with noise as in `sum_noise.py`.
+    """Sums of metrics and of their squares, with noise as in `_sum_noise.py`.
 
     Sums are in the units of the metrics' lattice; squares are of twice the distance from the
     middle of a metric's values, in those units.

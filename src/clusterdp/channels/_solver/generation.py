@@ -10,12 +10,11 @@ fulfils the equations. The best such mixture is kept, and its sets are never dro
 the equations can be fulfilled at a far higher cost only. If what it costs is far above the bound,
 rounds go on with a lower penalty.
 
-From a mixture of many steps to one of few that is as good.
-
-An interior-point solver spreads mass over every high set that does no harm. With what outputs count
-as fixed, the masses solve a linear program of (m + 1)·K equations, m metrics and K categories. A
-simplex solution of it has at most as many outputs. For its high sets the equations are linear in
-masses and, apart from them, in means: both are then moved to hold to the precision of doubles.
+**Reduction**, from a mixture of many steps to one of few that is as good. An interior-point solver
+spreads mass over every high set that does no harm. With what outputs count as fixed, the masses
+solve a linear program of (m + 1)·K equations, m metrics and K categories. A simplex solution of it
+has at most as many outputs. For its high sets the equations are linear in masses and, apart from
+them, in means: both are then moved to hold to the precision of doubles.
 
 Masses are changed by factors, never by terms: none falls below 0.
 """

@@ -12,9 +12,7 @@ P(A|y) = μ_A·L_A(y), and q_A / μ_A is what output A counts as. With δ > 0 ea
 output ρ(y) of its own, which adds δ·p(y)·|ρ(y)|² to the cost.
 
 Its dual has prices u(y), v(y) of the equations, with U_A + |V_A|²/4 ≤ 0 for every high set, where
-U_A = Σ_y L_A(y)·u(y). `interior_point` solves both.
-
-The cone program for given high sets, by a primal-dual interior-point method.
+U_A = Σ_y L_A(y)·u(y). A primal-dual interior-point method solves both.
 
 The dual has few unknowns, (m + 1)·K prices x, and many constraints c_A(x) = U_A + |V_A|²/4 ≤ 0, one
 per high set. With slacks s_A = −c_A(x), masses are the multipliers, and on the central path

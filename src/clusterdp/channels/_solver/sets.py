@@ -1,22 +1,20 @@
-"""High sets to begin with: what a good channel is likely to be made of.
+"""High sets: those to begin with, and those that would lower the cost at given prices.
 
-Every high set that can be best for some output, at given prices.
-
-At output s the best high set holds the categories whose g_y(s) = p(y)·|s|² − u(y) − s·v(y) is
-negative: those whose sphere {g_y = 0} has s inside. So the sets that matter are the cells of an
-arrangement of K spheres in as many dimensions as there are metrics: O(K^m) sets, not 2^K. On the
-border of every cell there is a point where j ≤ m spheres meet (for j < m any such point will do if
-no other sphere cuts them there). The cells beside that point agree on the other categories and take
-every combination of the j. For one metric this is a sweep over the roots of K parabolas.
+**Which sets can be best.** At output s the best high set holds the categories whose g_y(s) =
+p(y)·|s|² − u(y) − s·v(y) is negative: those whose sphere {g_y = 0} has s inside. So the sets that
+matter are the cells of an arrangement of K spheres in as many dimensions as there are metrics:
+O(K^m) sets, not 2^K. On the border of every cell there is a point where j ≤ m spheres meet (for j <
+m any such point will do if no other sphere cuts them there). The cells beside that point agree on
+the other categories and take every combination of the j. For one metric this is a sweep over the
+roots of K parabolas.
 
 A tiny disturbance of prices brings spheres into general position, where no more than m meet.
 
-Which high sets would lower the cost at given prices, and at most by how much.
-
-A high set's excess U_A + |V_A|²/4 is what a unit of its mass would save. If none exceeds c, prices
-lowered by c are feasible in the dual, which bounds the cost of every channel from below. Three ways
-to find the largest excess: over all 2^K sets; over the cells of an arrangement of spheres, which is
-as exact; and by local search, which finds good sets but proves nothing.
+**What they save.** A high set's excess U_A + |V_A|²/4 is what a unit of its mass would save. If
+none exceeds c, prices lowered by c are feasible in the dual, which bounds the cost of every channel
+from below. Three ways to find the largest excess: over all 2^K sets; over the cells of an
+arrangement of spheres, which is as exact; and by local search, which finds good sets but proves
+nothing.
 """
 
 from __future__ import annotations
@@ -293,7 +291,7 @@ def price_locally(program: ConeProgram, prices: Prices, mixture: StepMixture) ->
     """Sets found by turns: the best set for an output, the best output for a set.
 
     Turns begin at the outputs of the mixture, at the best one of every set in it, at the centres of
-    spheres (see `sphere_cells`), and at random places between these.
+    spheres (see `corners`), and at random places between these.
     """
     used = mixture.mass > _NONE
     outputs = _spread(

@@ -2,14 +2,13 @@
 
 A unit's outcome is a category, which counts as one number per metric. The channel minimises the
 sum over metrics of weight times variance, averaged over categories by a prior. It is a mixture of
-steps (see `cone_program`). With δ > 0 each category may also spend δ on an output of its own, which
+steps (see `program.py`). With δ > 0 each category may also spend δ on an output of its own, which
 in no metric lies farther out than the outputs of Duchi's two-point mechanism: a rare output far out
 would save variance, and no mean of it would be near normal.
 
-Channels that exist for every space of categories and every ε, exact in integers.
-
-They serve where no channel of least variance was found. Both are made of two weights, the least
-`low` with high = T − (n − 1)·low ≤ ratio·low, n the number of outputs and T = TABLE_TOTAL:
+**Plain channels** exist for every space of categories and every ε, exact in integers. They serve
+where no channel of least variance was found. Both are made of two weights, the least `low` with
+high = T − (n − 1)·low ≤ ratio·low, n the number of outputs and T = TABLE_TOTAL:
 
 - k-ary randomized response releases the category itself with weight `high`, and each other one with
   weight `low`. Decoded as m + (y − m)·T/(high − low), m the mean of a metric's values, it is

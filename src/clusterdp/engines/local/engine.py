@@ -18,11 +18,11 @@ from clusterdp.engines.cells import check_columns
 from clusterdp.engines.crossed_columns import check_named, crossed_parts, possible_parts
 from clusterdp.engines.local.table import LocalTable, check_public, read_layout
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.published_names import COMMON
 from clusterdp.rows.column_types import holds_outcomes, plain_type, texts_as_numbers, with_numbers
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
 from clusterdp.sources.opening import open_source, open_unstored
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.columns import COMMON
 from clusterdp.storage.folder import LocalFolder, scratch_folder
 from clusterdp.storage.store import is_store
 from clusterdp.storage.store_folder import StoreFolder
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import TableOptions
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.rows.value_codes import CellEncoder
+    from clusterdp.spec.columns import Aggregates
 
 
 def cross_columns(rows: pl.LazyFrame, name: str | None, secret: tuple[str, ...]) -> pl.LazyFrame:

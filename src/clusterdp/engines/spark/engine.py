@@ -24,8 +24,8 @@ from clusterdp.engines.spark._sources import (
 from clusterdp.engines.spark.session import checked_frame, column_types
 from clusterdp.engines.spark.table import SparkTable, read_layout, unplain_columns
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.published_names import COMMON
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.columns import COMMON
 from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import TableOptions
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.sources.source import ColumnRequest
+    from clusterdp.spec.columns import Aggregates
     from clusterdp.storage.folder import Destination
 
 

@@ -51,11 +51,10 @@ from clusterdp.engines.spark._row_order import FILE, ROW, PlacesInTable, PlacesO
 from clusterdp.engines.spark._sources import text_columns
 from clusterdp.engines.spark.session import check_encryption, column_types, select_columns
 from clusterdp.errors import DataError, TableChangedError
-from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.rows.column_types import check_types
 from clusterdp.rows.leaks import leak_notice
 from clusterdp.rows.tally import CountPlan
-from clusterdp.spec.columns import FOLD, RESPONSE
+from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE
 from clusterdp.storage.folder import UNIT_PARTS
 
 if TYPE_CHECKING:

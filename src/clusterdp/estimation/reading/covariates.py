@@ -20,9 +20,8 @@ from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.effects.findings import Note, Weight
 from clusterdp.estimation.reading._leaks import ColumnCounts
 from clusterdp.estimation.reading.cuts import columns_of
-from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.published.rows import answer_columns, with_text
-from clusterdp.spec.columns import RESPONSE
+from clusterdp.spec.columns import QUESTION, RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
