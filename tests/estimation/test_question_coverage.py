@@ -18,6 +18,7 @@ import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.cells.layout import Layout
 from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.estimation.means.answers import Answers
 from clusterdp.estimation.means.arms import arm_effects
 from clusterdp.estimation.means.calibration import calibrate
 from clusterdp.estimation.means.functions import declared_noise
@@ -146,3 +147,31 @@ def test_intervals_cover_of_those_asked(name: str, rng: np.random.Generator) -> 
     assert (covered >= LOWEST).all(), covered
     assert (covered <= HIGHEST).all(), covered
     assert ((np.abs(errors) <= reach / 2).mean(axis=0) < LOWEST).all()
+
+
+def test_who_was_asked_does_not_choose_strata(rng: np.random.Generator) -> None:
+    """Half of the clusters expect 49 answers, one below what makes a stratum.
+
+    If those with 50 of them were strata of their own, the rest would count too little: the sum
+    would be off by 1.3% of these units, 50 standard errors of this test. Its false alarms: ALPHA.
+    """
+    sizes, outcomes = np.repeat([30, 70], 40), np.repeat([0, 1], 40)
+    profiles = Profiles(cells=np.arange(80), sizes=sizes, shape=(80, 1), folds=None, groups={})
+    outputs = Outputs(
+        values=np.array([[-0.5, 0.5]]),
+        noise=np.zeros((1, 2)),
+        groups=np.zeros((80, 1), np.int64),
+        middle=0.5,
+    )
+    errors = []
+    for _ in range(400):
+        asked = rng.binomial(sizes, 0.7)
+        rows = Counted(
+            np.tile(np.arange(80), 2),
+            np.concatenate([outcomes, np.full(80, 2)]),
+            np.concatenate([asked, sizes - asked]),
+        )
+        found = Answers.of(rows, profiles, outputs)
+        errors.append(rows.counts @ found.values - sizes @ (outcomes - 0.5))
+    reach = stats.norm.isf(ALPHA / 2) * np.std(errors) / np.sqrt(len(errors))
+    assert abs(np.mean(errors)) < reach

@@ -9,8 +9,10 @@ sums of u over units are without bias those of outcomes, and the noise of u has 
 v·n/m + (n/m − 1)(y − c)². That is `AskedChannel` with the share that was asked and the mean that
 was found, in place of those that were expected.
 
-A stratum is a profile if enough of its units were asked, else what is left of the cell, else what
-is left of the arm. Where everyone is asked, u is the debiased outcome.
+A stratum is a profile if enough of its units are expected to be asked, else what is left of the
+cell, else what is left of the arm. Those who were asked must not choose strata: of cells with
+enough of them, as many are left out as there were lucky ones, and the rest would be asked less than
+it counts. Where everyone is asked, u is the debiased outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from clusterdp.estimation.reading.profiles import Counted, Outputs, Profiles
 
 
-# Units that are asked in a stratum, at least, unless the arm has fewer: they know its mean well.
+# Units that are expected to be asked in a stratum, at least, unless the arm has fewer: they know
+# its mean well.
 ENOUGH_ASKED = 50
 
 
@@ -77,16 +80,17 @@ class Answers(NamedTuple):
 def _strata(counted: Counted, asked: BoolArray, profiles: Profiles) -> IntArray:
     """The stratum of each profile; axes `[profile]`."""
     n_profiles = len(profiles.cells)
-    n_asked = np.bincount(counted.profiles, counted.counts * asked, n_profiles)
+    share = (counted.counts @ asked) / counted.counts.sum()
+    expected = share * np.bincount(counted.profiles, counted.counts, n_profiles)
     strata, left, offset = np.zeros(n_profiles, np.int64), np.ones(n_profiles, np.bool_), 0
     for keys in (np.arange(n_profiles), profiles.cells, profiles.arms):
-        enough = np.bincount(keys, n_asked * left) >= ENOUGH_ASKED
+        enough = np.bincount(keys, expected * left) >= ENOUGH_ASKED
         chosen = left & enough[keys]
         strata[chosen] = offset + keys[chosen]
         left, offset = left & ~chosen, offset + int(keys.max(initial=0)) + 1
     for arm in np.unique(profiles.arms[left]):
         mine = profiles.arms == arm
-        sizes = np.bincount(strata[mine & ~left], n_asked[mine & ~left])
+        sizes = np.bincount(strata[mine & ~left], expected[mine & ~left])
         # Too few are left for a stratum: the smallest one takes them in.
         smallest = np.argmin(np.where(sizes > 0, sizes, np.inf)) if sizes.any() else offset + arm
         strata[mine & left] = smallest
