@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp.owner.plan_page import in_lines
+from clusterdp.owner.keywords import in_lines
 
 EPSILON = 2.0
 PARTS: dict[str, Any] = {

@@ -66,7 +66,7 @@ def test_standard_errors_are_of_groups_and_the_result_says_so(rng: np.random.Gen
 def test_what_shows_no_groups_is_not_published(name: str, rng: np.random.Generator) -> None:
     """Nothing in such a release says how groups differ: its intervals covered 60 and 87%."""
     table = schools(12, rng)
-    asked = {"unit": "pupil", "arm": "arm", "assigned_by": "school", "epsilon": 2}
+    asked: dict[str, Any] = {"unit": "pupil", "arm": "arm", "assigned_by": "school", "epsilon": 2}
     asked["outcomes"] = {"passed": "0,1"}
     for act in (cdp.plan, cdp.release):
         with pytest.raises(cdp.ParameterError, match="how groups differ"):

@@ -15,8 +15,9 @@ import clusterdp as cdp
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import assert_refused, run
 from clusterdp._text import percent
+from clusterdp.owner.keywords import plan_line
 from clusterdp.owner.plan import make_plan
-from clusterdp.owner.plan_page import plan_command, two_digits
+from clusterdp.planning.page import two_digits
 from clusterdp.spec.parse import parse, parse_options
 from page_checks import assert_sound_page, page_text
 
@@ -295,7 +296,7 @@ def test_the_command_of_a_page_names_no_query() -> None:
             "outcomes": {"visited": ["no", "yes"]},
         }
     )
-    command = plan_command(options, 1.0)
+    command = plan_line(options, 1.0)
     assert "--query QUERY" in command
     assert "--outcome visited=no,yes" in command
     assert "people" not in command

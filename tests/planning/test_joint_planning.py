@@ -13,7 +13,8 @@ from assertions import assert_variance
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.planning import choose as planning
-from clusterdp.planning.compare import compare, smallest_epsilon
+from clusterdp.planning.alternatives import smallest_epsilon
+from clusterdp.planning.compare import compare
 from clusterdp.planning.expected import Scenario, histogram_reference
 from clusterdp.planning.prediction import (
     RowNoise,

@@ -12,10 +12,9 @@ import pytest
 import clusterdp as cdp
 from clusterdp.cells.layout import Breakdown
 from clusterdp.planning.choose import choose, plan_mechanisms
-from clusterdp.planning.compare import compare, mechanism_options
+from clusterdp.planning.compare import compare, compare_clusters, mechanism_options, merged
 from clusterdp.planning.expected import Scenario, histogram_reference, uniform_reference
 from clusterdp.planning.forecast import expect_quickly
-from clusterdp.planning.merging import compare_clusters, merged
 from clusterdp.planning.prediction import expect, purpose_variance
 from clusterdp.spec.purpose import Purpose, parse_purpose
 from clusterdp.spec.request import BudgetRequest

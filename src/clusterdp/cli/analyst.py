@@ -45,7 +45,7 @@ _HTML = (".html", ".htm", "")
 
 
 @errors_in_one_line()
-def estimate(
+def estimate_command(
     context: typer.Context,
     folder: Folder,
     metric: Annotated[
@@ -250,7 +250,7 @@ _CSV_SUFFIX, _PARQUET = ".csv", ".parquet"
 
 
 @errors_in_one_line()
-def calibrate(
+def calibrate_command(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="The file to write: .parquet or .csv.")],
     holdout: Annotated[

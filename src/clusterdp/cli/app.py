@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -17,17 +18,18 @@ app = typer.Typer(
     "and measure effects from them.",
 )
 
-for command in (
-    owner.release,
-    owner.plan,
-    analyst.estimate,
-    analyst.calibrate,
-    folders.inspect,
-    folders.verify,
-    folders.errata,
-    reproduce.reproduce,
-):
-    app.command()(command)
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "release": owner.release_command,
+    "plan": owner.plan_command,
+    "estimate": analyst.estimate_command,
+    "calibrate": analyst.calibrate_command,
+    "inspect": folders.inspect_command,
+    "verify": folders.verify_command,
+    "errata": folders.errata_command,
+    "reproduce": reproduce.reproduce_command,
+}
+for name, command in _COMMANDS.items():
+    app.command(name)(command)
 app.add_typer(ledger.app, name="ledger")
 
 

@@ -42,7 +42,7 @@ _UNSEALED = "erratum (not sealed)"
 
 
 @errors_in_one_line()
-def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
+def inspect_command(folder: Folder, *, as_json: AsJson = False) -> None:
     """Show what a published folder is, what it promises, and what can be seen in it.
 
     clusterdp inspect published/
@@ -70,7 +70,7 @@ def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
 
 
 @errors_in_one_line()
-def verify(folder: Folder, *, as_json: AsJson = False) -> None:
+def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
     """Check that a folder is undamaged and that everything in it follows from the rest.
 
     clusterdp verify published/
@@ -92,7 +92,7 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
 
 
 @errors_in_one_line()
-def errata(
+def errata_command(
     folder: Folder,
     text: Annotated[str, typer.Argument(help="What turned out to be wrong, in one line.")],
 ) -> None:

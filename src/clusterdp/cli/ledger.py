@@ -80,9 +80,9 @@ ReleaseId = Annotated[
 Reason = Annotated[str | None, typer.Option(help="One line that the ledger keeps.")]
 
 
-@app.command()
+@app.command("init")
 @errors_in_one_line()
-def init(
+def init_ledger(
     where: Where,
     cap_epsilon: Annotated[
         float, typer.Option(help="The epsilon that may be spent on each population.")
@@ -132,9 +132,9 @@ def init(
         )
 
 
-@app.command()
+@app.command("show")
 @errors_in_one_line()
-def show(
+def show_ledger(
     where: Where,
     population: Annotated[str | None, typer.Option(help="Only this population.")] = None,
     as_json: AsJson = False,
@@ -155,9 +155,9 @@ def show(
         print_text(str(statement))
 
 
-@app.command()
+@app.command("verify")
 @errors_in_one_line()
-def verify(
+def verify_ledger(
     where: Where,
     head: Annotated[
         str | None, typer.Option(help="A hash that `ledger show` printed earlier.")
@@ -180,9 +180,9 @@ def verify(
         print_line(last.hash)
 
 
-@app.command()
+@app.command("close")
 @errors_in_one_line()
-def close(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
+def close_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
     """Give up a release that cannot be finished. Its budget stays spent, its key is wiped.
 
     clusterdp ledger close budget.db ID --reason "the table is gone"
@@ -203,9 +203,9 @@ def close(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
         )
 
 
-@app.command()
+@app.command("cancel")
 @errors_in_one_line()
-def cancel(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
+def cancel_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
     """Give back the budget of a release that drew nothing. Its key is wiped.
 
     clusterdp ledger cancel budget.db ID

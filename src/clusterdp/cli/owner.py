@@ -32,7 +32,7 @@ from clusterdp.cli.ledger import ask_passphrase
 from clusterdp.errors import OutputError
 from clusterdp.owner import plan as owner
 from clusterdp.owner.job import Task
-from clusterdp.owner.plan_page import in_lines, later_options
+from clusterdp.owner.keywords import in_lines, later_options
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
 from clusterdp.spec.parse import parse
 from clusterdp.storage.store import is_store
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @errors_in_one_line()
 @with_options(owner.plan)
-def plan(
+def plan_command(
     *,
     spec: Spec = None,
     out: Annotated[Path, typer.Option(help="The plan to write.", rich_help_panel=OUTPUT)] = Path(
@@ -115,7 +115,7 @@ _RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "
 
 @errors_in_one_line()
 @with_options(publish)
-def release(
+def release_command(
     *,
     plan: Annotated[
         Path | None, typer.Option(help="Carry out a plan of `clusterdp plan` to the letter.")

@@ -23,7 +23,7 @@ _QUICK = {"n_draws": 10, "n_realizations": 250, "n_points": 4}
 
 
 @errors_in_one_line()
-def reproduce(
+def reproduce_command(
     experiments: Annotated[
         list[str] | None, typer.Argument(help="Numbers from 1 to 7, or all.")
     ] = None,

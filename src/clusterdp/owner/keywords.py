@@ -1,28 +1,33 @@
 """Which options each function takes, and of which types in Python.
 
 Type checkers read them here. Their meanings are in the list of options, from which `takes` writes
-what `help` shows.
+what `help` shows. The commands that make a plan and carry it out are here, too, to be copied: they
+name none of your files.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from functools import wraps
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from clusterdp.spec.fields import DECLARED
+from clusterdp._text import shortest_decimal
+from clusterdp.spec.fields import DECLARED, flag_of
 from clusterdp.spec.parse import refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
 
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.finite import OutcomeSpace
     from clusterdp.outcomes.number import Number
+    from clusterdp.spec.fields import Options
+    from clusterdp.spec.request import Request
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -169,3 +174,70 @@ def _entry(name: str) -> str:
         subsequent_indent=indent + "    ",
         break_on_hyphens=False,
     )
+
+
+# What stands for the owner's tables, and for options that only a file can give.
+TABLE, QUERY, OPTIONS_FILE = "TABLE", "QUERY", "OPTIONS_FILE"
+# The headings of options that say what a plan is for; others say where it is made.
+_PLAN_PANELS = (DECLARED["input"].panel, DECLARED["epsilon"].panel)
+# Options that a plan notes by itself, or that a command names elsewhere.
+_LEFT_OUT = ("input", "unit", "n_units", "n_clusters", "grids", "epsilon", "mde")
+_PLANNED = [
+    name for name, one in DECLARED.items() if one.panel in _PLAN_PANELS and name not in _LEFT_OUT
+]
+_LINE, _CONTINUED = 76, "    "
+
+
+def plan_line(given: Options, epsilon: float) -> str:
+    """The command that plans the same at some ε."""
+    words = ["clusterdp plan", TABLE]
+    options = [name for name in _PLANNED if getattr(given, name) is not None]
+    for name in options:
+        if name in PlanKeywords.__annotations__:
+            words += _flag(name, getattr(given, name))
+    if not PlanKeywords.__annotations__.keys() >= set(options):
+        words.append(f"--spec {OPTIONS_FILE}")
+    return in_lines([*words, f"--epsilon {shortest_decimal(epsilon)}", "--out plan.toml"])
+
+
+def release_line(given: Request) -> str:
+    """The command that carries a plan out."""
+    unit = "ID_COLUMN" if given.options.unit is None else shlex.quote(given.options.unit)
+    words = ["clusterdp release", TABLE, "--plan plan.toml", f"--unit {unit}"]
+    return in_lines([*words, *later_options(given), "--out published"])
+
+
+def later_options(given: Request) -> list[str]:
+    """What cannot be added after a release and was not given, for the owner to fill in."""
+    unsaid = [f"--{name} ..." for name in given.provenance.unsaid]
+    return [*unsaid, "--ledger ...", "--population ..."]
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    """An option as a command line gives it."""
+    flag = f"--{flag_of(name)}"
+    kind = DECLARED[name].types[0]
+    if name == "query":  # which names files and tables
+        return [f"{flag} {QUERY}"]
+    if kind is bool:
+        return [flag] if value else []
+    if kind == list[str]:
+        return [f"{flag} {shlex.quote(one)}" for one in value]
+    return [f"{flag} {shlex.quote(_as_word(value))}"]
+
+
+def _as_word(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_as_word, value))
+    return shortest_decimal(value) if isinstance(value, float) else str(value)
+
+
+def in_lines(words: Iterable[str]) -> str:
+    """Words in lines that fit, which a shell reads as one."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + 1 + len(word) <= _LINE:
+            lines[-1] += f" {word}"
+        else:
+            lines.append((_CONTINUED if lines else "") + word)
+    return " \\\n".join(lines)

@@ -6,6 +6,7 @@ import math
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -15,21 +16,19 @@ from clusterdp.document.text import terminal_width
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError, missing_column
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
-from clusterdp.owner.keywords import PlanKeywords, takes
-from clusterdp.owner.plan_page import plan_page
-from clusterdp.owner.plan_report import PlanReport
-from clusterdp.owner.question_report import Report
+from clusterdp.owner.keywords import PlanKeywords, plan_line, release_line, takes
 from clusterdp.planning.advice import advise_look
-from clusterdp.planning.cluster_cost import cost_notes
+from clusterdp.planning.alternatives import cost_notes, smallest_epsilon
 from clusterdp.planning.compare import (
     compare,
     mechanism_options,
     n_steps,
-    smallest_epsilon,
     with_looks,
 )
 from clusterdp.planning.decide import Draft
 from clusterdp.planning.expected import assumed_of
+from clusterdp.planning.page import plan_page
+from clusterdp.planning.report import PlanReport, QuestionReport
 from clusterdp.precision.true_clusters import TrueClusters
 from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.rows.frames import column_names
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from clusterdp._progress import Progress
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine
-    from clusterdp.planning.compare import Comparison
+    from clusterdp.planning.compare import MechanismComparison
     from clusterdp.spec.fields import Options
     from clusterdp.spec.request import Request
 
@@ -112,7 +111,7 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
     response = request.clusters.response
     private = None if response is None else TrueClusters(options.cluster or "", response)
     reports = tuple(
-        Report(
+        QuestionReport(
             comparison=comparison,
             space=space,
             assumed=assumed_of(space, comparison.scenario),
@@ -125,7 +124,7 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
 
 
 def _decided(
-    draft: Draft, layout: Layout, comparisons: tuple[Comparison, ...], epsilon: float
+    draft: Draft, layout: Layout, comparisons: tuple[MechanismComparison, ...], epsilon: float
 ) -> Options:
     """The options of a plan: what was given, and what was decided in place of the rest."""
     fixed = draft.to_options()
@@ -138,8 +137,8 @@ def _decided(
 
 
 def _with_advice(
-    comparisons: tuple[Comparison, ...], draft: Draft, epsilon: float
-) -> tuple[Comparison, ...]:
+    comparisons: tuple[MechanismComparison, ...], draft: Draft, epsilon: float
+) -> tuple[MechanismComparison, ...]:
     """The comparisons with looks where these pay and none was asked for or declined."""
     request = draft.request
     if request.budget.look is not None:
@@ -269,7 +268,14 @@ class Plan:
         Args:
             progress: Where that reports to.
         """
-        return plan_page(self._reported(), self.options.epsilon or 0.0, progress or NoProgress())
+        report = self._reported()
+        return plan_page(
+            report,
+            self.options.epsilon or 0.0,
+            progress or NoProgress(),
+            plan_at=partial(plan_line, report.request.options),
+            release=release_line(report.request),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain values."""

@@ -49,18 +49,18 @@ _DIGITS = 3
 _MOST_FOR_SUMS = 0.9
 
 
-class Loss(NamedTuple):
+class PurposeRegret(NamedTuple):
     """What a plan loses for a purpose: its standard error over that of a plan for it alone."""
 
     purpose: Purpose
     regret: float
 
 
-class Best(NamedTuple):
+class SplitChoice(NamedTuple):
     """The split that was found, and what it loses for every purpose."""
 
     split: Split
-    losses: tuple[Loss, ...]
+    losses: tuple[PurposeRegret, ...]
 
 
 class SumShareRequest(NamedTuple):
@@ -79,7 +79,7 @@ def best_split(  # noqa: PLR0913 - what to search, by name
     counts: tuple[float, ...],
     given: SumShareRequest,
     purpose: str | None,
-) -> Best:
+) -> SplitChoice:
     """The split of about the least largest regret over what is asked for, common to all questions.
 
     Of those that are about as good, it is the one that serves all purposes most.
@@ -98,7 +98,7 @@ def best_split(  # noqa: PLR0913 - what to search, by name
     others = tuple(one for one in parse_purpose(None, layout) if one.kind not in kinds)
     fixed = _fixed(given, scenarios, epsilon)
     if len(counts) == 1 and None not in fixed:
-        return Best(Split(counts[0], *map(float, fixed)), ())  # type: ignore[arg-type]  # none is None
+        return SplitChoice(Split(counts[0], *map(float, fixed)), ())  # type: ignore[arg-type]  # none is None
     forecasts = [
         (share, Forecast(builds, share, epsilon, scenarios, wanted + others)) for share in counts
     ]
@@ -143,7 +143,9 @@ def _fit(sums: NoisyTotals | NoisySums, scenarios: Sequence[Scenario]) -> bool:
     return True
 
 
-def _least_regret(searches: list[_Search], purposes: tuple[Purpose, ...], n_wanted: int) -> Best:
+def _least_regret(
+    searches: list[_Search], purposes: tuple[Purpose, ...], n_wanted: int
+) -> SplitChoice:
     """The best of all searches; the first purposes are wanted.
 
     It is the one whose largest regret times the geometric mean of all regrets is least, among those
@@ -172,7 +174,7 @@ def _least_regret(searches: list[_Search], purposes: tuple[Purpose, ...], n_want
     best = min(searches, key=lambda search: float(objective(search.variances).min()))
     split, variances = best.split(objective)
     found = zip(purposes, np.sqrt(variances / least), strict=True)
-    return Best(split, tuple(Loss(purpose, float(one)) for purpose, one in found))
+    return SplitChoice(split, tuple(PurposeRegret(purpose, float(one)) for purpose, one in found))
 
 
 class _Search:

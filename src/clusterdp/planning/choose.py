@@ -14,7 +14,7 @@ import msgspec
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
-from clusterdp.planning._split import Best, SumShareRequest, best_split
+from clusterdp.planning._split import SplitChoice, SumShareRequest, best_split
 from clusterdp.planning.advice import scope_of_counts, share_of_counts
 from clusterdp.planning.forecast import Split
 from clusterdp.planning.prediction import is_joint
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning._split import Loss
+    from clusterdp.planning._split import PurposeRegret
     from clusterdp.planning.expected import Scenario
 
 # The share of ε for counts that a mechanism must publish but makes no use of.
@@ -37,14 +37,14 @@ _COUNT_SHARES = (0.01, 0.02, 0.05, 0.12, 0.3)
 _MOST_COUNTS = 0.5
 
 
-class Planned(NamedTuple):
+class MechanismChoice(NamedTuple):
     """The mechanism of each question, and what they lose for each purpose.
 
     Nothing is lost where nothing was searched.
     """
 
     mechanisms: tuple[Mechanism, ...]
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[PurposeRegret, ...] = ()
 
 
 class _Recipe(NamedTuple):
@@ -64,7 +64,9 @@ def choose(request: BudgetRequest, scenario: Scenario) -> Mechanism:
     return plan_mechanisms([request], [scenario]).mechanisms[0]
 
 
-def plan_mechanisms(requests: Sequence[BudgetRequest], scenarios: Sequence[Scenario]) -> Planned:
+def plan_mechanisms(
+    requests: Sequence[BudgetRequest], scenarios: Sequence[Scenario]
+) -> MechanismChoice:
     """The mechanisms of all questions, whose sums share one split of ε."""
     first, layout = requests[0], scenarios[0].layout
     parse_purpose(first.purpose, layout)  # also where no share is left to choose
@@ -86,7 +88,7 @@ def plan_mechanisms(requests: Sequence[BudgetRequest], scenarios: Sequence[Scena
         )
     recipes = [MECHANISMS[first.mechanism](*one) for one in zip(requests, scenarios, strict=True)]
     builds = [_asking(*one) for one in zip(recipes, requests, strict=True)]
-    best = Best(Split(), ())
+    best = SplitChoice(Split(), ())
     if recipes[0].counts:
         best = best_split(
             builds,
@@ -96,7 +98,7 @@ def plan_mechanisms(requests: Sequence[BudgetRequest], scenarios: Sequence[Scena
             given=SumShareRequest(*(getattr(first, name) for name in SUM_SHARES)),
             purpose=first.purpose,
         )
-    return Planned(tuple(build(best.split) for build in builds), best.losses)
+    return MechanismChoice(tuple(build(best.split) for build in builds), best.losses)
 
 
 def _asking(recipe: _Recipe, request: BudgetRequest) -> Callable[[Split], Mechanism]:

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from clusterdp._progress import no_progress
-from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
+from clusterdp.cells.assignment import pool_small_clusters
 from clusterdp.channels.optimal import OptimalBudget
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import check_exact
-from clusterdp.planning import choose as planning
-from clusterdp.planning.choose import MECHANISMS, Planned
-from clusterdp.planning.expected import REMEDY, UNIFORM
+from clusterdp.planning.choose import MECHANISMS, MechanismChoice, plan_mechanisms
 from clusterdp.planning.forecast import expect_quickly
-from clusterdp.planning.merging import compare_clusters
-from clusterdp.planning.prediction import expect, of_purpose, of_share, purpose_variance
+from clusterdp.planning.prediction import expect, of_share, purpose_variance
 from clusterdp.spec.purpose import USUAL_SEGMENT, parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums, NoisyTotals, totals_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from clusterdp._arrays import CodeArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning._split import Loss
+    from clusterdp.planning._split import PurposeRegret
     from clusterdp.planning.advice import LookAdvice
     from clusterdp.planning.expected import Scenario
-    from clusterdp.planning.merging import Clustering
     from clusterdp.precision.prediction import Precision, Prediction
     from clusterdp.spec.purpose import Purpose
 
@@ -39,11 +37,11 @@ if TYPE_CHECKING:
 _AS_GOOD = 1.001
 # Where nothing is declared they are for uniform outcomes, for which alone counts gain nothing.
 _AS_GOOD_BLINDLY = 1.05
-# The range of ε that is searched. Something must be left for sums beside the least rows.
-LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
+# Clusters that expect fewer units in some arm are small.
+SMALL = 50
 
 
-class Option(NamedTuple):
+class MechanismOption(NamedTuple):
     """A mechanism at its best parameters, with what to expect of it.
 
     Attributes:
@@ -56,7 +54,7 @@ class Option(NamedTuple):
     name: str
     mechanism: Mechanism
     precisions: tuple[Precision, ...]
-    losses: tuple[Loss, ...]
+    losses: tuple[PurposeRegret, ...]
 
     @property
     def overall(self) -> tuple[Prediction, ...]:
@@ -70,8 +68,22 @@ class Option(NamedTuple):
         return tuple(of_share(one, share) for one in self.precisions)
 
 
+class ClusterAlternative(NamedTuple):
+    """A way to form clusters, and what a plan for it would give.
+
+    Attributes:
+        name: In words.
+        n_clusters: How many clusters there are.
+        precisions: What to expect, metric by metric.
+    """
+
+    name: str
+    n_clusters: int
+    precisions: tuple[Precision, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Comparison:
+class MechanismComparison:
     """What was compared, and what is recommended.
 
     Attributes:
@@ -87,15 +99,15 @@ class Comparison:
 
     request: BudgetRequest
     scenario: Scenario
-    options: tuple[Option, ...]
+    options: tuple[MechanismOption, ...]
     chosen: str
     reason: str
     shown_share: float
-    clusterings: tuple[Clustering, ...]
+    clusterings: tuple[ClusterAlternative, ...]
     advice: LookAdvice | None = None
 
     @property
-    def choice(self) -> Option:
+    def choice(self) -> MechanismOption:
         """The recommended option."""
         return next(option for option in self.options if option.name == self.chosen)
 
@@ -114,7 +126,7 @@ def compare(
     requests: Sequence[BudgetRequest],
     scenarios: Sequence[Scenario],
     on_done: Callable[[int], None] = no_progress,
-) -> tuple[Comparison, ...]:
+) -> tuple[MechanismComparison, ...]:
     """Compare every mechanism at the budget, each at its own best, and recommend one.
 
     With several questions it is the one that was asked for, or `optimal`.
@@ -129,7 +141,9 @@ def compare(
     serving = _serving(requests, scenarios, on_done)
     options = [
         tuple(
-            Option(name, made.mechanisms[place], expect(made.mechanisms[place], one), made.losses)
+            MechanismOption(
+                name, made.mechanisms[place], expect(made.mechanisms[place], one), made.losses
+            )
             for name, made in serving.items()
         )
         for place, one in enumerate(scenarios)
@@ -141,12 +155,12 @@ def compare(
     clusterings = compare_clusters(alike, scenarios, [one.precisions for one in best])
     on_done(1)
     return tuple(
-        Comparison(
+        MechanismComparison(
             request=request,
             scenario=scenario,
             options=every,
             chosen=chosen,
-            reason=explain(own.mechanism, scenario, purposes),
+            reason=_reason(own.mechanism, scenario, purposes),
             shown_share=next((one.share for one in purposes if one.share < 1), USUAL_SEGMENT),
             clusterings=others,
         )
@@ -162,10 +176,10 @@ def n_steps(requests: Sequence[BudgetRequest]) -> int:
 
 
 def with_looks(
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[MechanismComparison],
     advice: Sequence[LookAdvice | None],
     looks: Sequence[float | None],
-) -> tuple[Comparison, ...]:
+) -> tuple[MechanismComparison, ...]:
     """The same with looks recommended beside the mechanisms.
 
     Args:
@@ -177,30 +191,20 @@ def with_looks(
         replace(_alike(one.choice, one.request), look=look)
         for one, look in zip(comparisons, looks, strict=True)
     ]
-    made = planning.plan_mechanisms(requests, [one.scenario for one in comparisons])
+    made = plan_mechanisms(requests, [one.scenario for one in comparisons])
     found = []
     for one, request, own, mechanism in zip(
         comparisons, requests, advice, made.mechanisms, strict=True
     ):
-        looking = Option(one.chosen, mechanism, expect(mechanism, one.scenario), made.losses)
+        looking = MechanismOption(
+            one.chosen, mechanism, expect(mechanism, one.scenario), made.losses
+        )
         options = tuple(looking if old.name == one.chosen else old for old in one.options)
         found.append(replace(one, request=request, options=options, advice=own))
     return tuple(found)
 
 
-def at_budget(comparisons: Sequence[Comparison], epsilons: Sequence[float]) -> tuple[Option, ...]:
-    """The recommended mechanisms at other ε, one for each question; their split is chosen anew."""
-    name, scenarios = comparisons[0].chosen, [one.scenario for one in comparisons]
-    pairs = zip(comparisons, epsilons, strict=True)
-    requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]
-    made = at_its_best(name, requests, scenarios)
-    return tuple(
-        Option(name, mechanism, expect_quickly(mechanism, scenario), made.losses)
-        for mechanism, scenario in zip(made.mechanisms, scenarios, strict=True)
-    )
-
-
-def _alike(option: Option, request: BudgetRequest) -> BudgetRequest:
+def _alike(option: MechanismOption, request: BudgetRequest) -> BudgetRequest:
     """A request for the same mechanism with the same counts or prior; sums are free."""
     named = request if request.mechanism == option.name else _named(option.name, request)
     counts = option.mechanism.find(NoisyCounts)
@@ -221,7 +225,7 @@ def _names(requests: Sequence[BudgetRequest]) -> tuple[str, ...]:
 
 def _serving(
     requests: Sequence[BudgetRequest], scenarios: Sequence[Scenario], on_done: Callable[[int], None]
-) -> dict[str, Planned]:
+) -> dict[str, MechanismChoice]:
     """Every mechanism at its best, by name, or the one that was asked for.
 
     Mechanisms that cannot publish what is declared are left out, unless one was asked for by name.
@@ -248,7 +252,9 @@ def _is_servable(mechanism: Mechanism, scenario: Scenario) -> bool:
     return True
 
 
-def _best(options: Sequence[Option], scenario: Scenario, purposes: tuple[Purpose, ...]) -> Option:
+def _best(
+    options: Sequence[MechanismOption], scenario: Scenario, purposes: tuple[Purpose, ...]
+) -> MechanismOption:
     """The best that releases rows, if any does; earlier ones where several are as good.
 
     It is the one of least largest regret against the best of all options for each purpose.
@@ -267,71 +273,7 @@ def _best(options: Sequence[Option], scenario: Scenario, purposes: tuple[Purpose
     return next(one for one, regret in zip(with_rows, regrets, strict=True) if regret <= near)
 
 
-def smallest_epsilon(
-    requests: Sequence[BudgetRequest],
-    effect: float,
-    scenarios: Sequence[Scenario],
-    target: tuple[int, int] = (0, 0),
-) -> float:
-    """The smallest ε of a question at which the best mechanism can see an effect of a size, to 1%.
-
-    Args:
-        requests: What is asked of each question, without a budget.
-        effect: The effect to find.
-        scenarios: What is known of each question.
-        target: The question and the metric in it that the effect is on.
-
-    Raises:
-        ParameterError: If no ε can.
-    """
-    if not (math.isfinite(effect) and effect > 0):
-        raise ParameterError(f"mde must be a number above 0, got {effect}")
-    question, metric = target
-    request, scenario = requests[question], scenarios[question]
-
-    def sees(epsilon: float) -> Prediction:
-        given = [replace(one, epsilon=epsilon) for one in requests]
-        made = planning.plan_mechanisms(given, scenarios).mechanisms[question]
-        return shown_prediction(expect_quickly(made, scenario)[metric], request, scenario)
-
-    at_most = sees(MOST_EPSILON)
-    if at_most.detectable_effect > effect:
-        remedy = "plan for a larger effect"
-        if not scenario.reference.is_declared:
-            remedy = f"{UNIFORM}; {REMEDY}"
-        raise ParameterError(
-            f"no epsilon can detect an effect of mde={effect:g} (--mde): even without privacy the "
-            f"smallest is {at_most.detectable_without_privacy:.4g}; {remedy}"
-        )
-    low, high = LEAST_EPSILON, MOST_EPSILON
-    if sees(low).detectable_effect <= effect:
-        return low
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
-        if sees(middle).detectable_effect <= effect:
-            high = middle
-        else:
-            low = middle
-    return math.ceil(high * 1000) / 1000
-
-
-def shown_prediction(
-    precision: Precision, request: BudgetRequest, scenario: Scenario
-) -> Prediction:
-    """What a request is about, in one number: its least certain effect.
-
-    It is the overall effect where all purposes are served.
-    """
-    layout, asked = scenario.layout, request.purpose or "overall"
-    found = [
-        one
-        for purpose in parse_purpose(asked, layout)
-        for _, one in of_purpose(precision, purpose, layout)
-    ]
-    return max(found, key=lambda one: one.std_error)
-
-
-def explain(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, ...]) -> str:
+def _reason(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, ...]) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
         return "it is the only one compared; it releases aggregates alone, so there are no segments"
@@ -370,7 +312,7 @@ def unserved(mechanism: Mechanism, layout: Layout) -> list[tuple[str, ...]]:
     return [one.columns for one in layout.breakdowns if one.columns not in served]
 
 
-def mechanism_options(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def mechanism_options(comparisons: Sequence[MechanismComparison]) -> dict[str, Any]:
     """The options of a release that make exactly the recommended mechanisms.
 
     The priors of several questions follow from the reference.
@@ -415,10 +357,10 @@ def _sum_shares(mechanism: Mechanism, epsilon: float) -> dict[str, float]:
 
 def at_its_best(
     name: str, requests: Sequence[BudgetRequest], scenarios: Sequence[Scenario]
-) -> Planned:
+) -> MechanismChoice:
     """A mechanism with what was given of the budget, and its own parameters left to be chosen."""
     named = [one if one.mechanism == name else _named(name, one) for one in requests]
-    return planning.plan_mechanisms(named, scenarios)
+    return plan_mechanisms(named, scenarios)
 
 
 def _named(name: str, request: BudgetRequest) -> BudgetRequest:
@@ -436,3 +378,56 @@ def _named(name: str, request: BudgetRequest) -> BudgetRequest:
         purpose=request.purpose,
         asked=request.asked,
     )
+
+
+def compare_clusters(
+    requests: Sequence[BudgetRequest],
+    scenarios: Sequence[Scenario],
+    planned: Sequence[tuple[Precision, ...]],
+) -> list[tuple[ClusterAlternative, ...]]:
+    """Plans for the same table with other clusters, by question; none where there are no clusters.
+
+    Args:
+        requests: What is asked of each question, with a mechanism.
+        scenarios: What is known of each question.
+        planned: What to expect of each question with clusters as they are.
+    """
+    n_clusters = len(scenarios[0].layout.clusters)
+    if n_clusters == 1:
+        return [() for _ in scenarios]
+    found = [[ClusterAlternative("your clusters", n_clusters, one)] for one in planned]
+    for name, codes in _other_clusters(scenarios[0].layout):
+        others = [merged(scenario, codes) for scenario in scenarios]
+        made = plan_mechanisms(requests, others).mechanisms
+        for every, mechanism, other in zip(found, made, others, strict=True):
+            precisions = expect_quickly(mechanism, other)
+            every.append(ClusterAlternative(name, len(other.layout.clusters), precisions))
+    return [tuple(every) for every in found]
+
+
+def merged(scenario: Scenario, codes: CodeArray) -> Scenario:
+    """The same units in fewer clusters.
+
+    Args:
+        scenario: What is known.
+        codes: The new cluster of each old one, from 0 on.
+    """
+    layout, space, reference = scenario
+    n_clusters = int(codes.max()) + 1
+    sizes = np.zeros((n_clusters, len(layout.arms)), dtype=np.int64)
+    np.add.at(sizes, codes, layout.sizes)
+    if reference.differs:
+        of_cells = reference.of_clusters(np.arange(len(layout.clusters)))
+        kinds = np.zeros((*sizes.shape, space.n_categories))
+        np.add.at(kinds, codes, layout.sizes[..., np.newaxis] * of_cells)
+        reference = replace(reference, kinds=kinds / sizes[..., np.newaxis])
+    fewer = replace(layout, clusters=tuple(range(n_clusters)), sizes=sizes)
+    return scenario._replace(layout=fewer, reference=reference)
+
+
+def _other_clusters(layout: Layout) -> Iterator[tuple[str, CodeArray]]:
+    numbered = replace(layout, clusters=tuple(range(len(layout.clusters))))
+    pooled, codes, _ = pool_small_clusters(numbered, SMALL)
+    if codes is not None and len(pooled.clusters) > 1:
+        yield f"clusters below {SMALL} in an arm pooled", codes
+    yield "no clusters", np.zeros(len(layout.clusters), dtype=np.int64)

@@ -43,7 +43,7 @@ class Scenario(NamedTuple):
 
     layout: Layout
     space: CategorySpace
-    reference: Reference
+    reference: ExpectedOutcomes
 
     def moments(self) -> list[tuple[float, float]]:
         """The mean and the standard deviation that are expected of each metric."""
@@ -51,7 +51,7 @@ class Scenario(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reference:
+class ExpectedOutcomes:
     """A declared distribution of outcomes.
 
     Attributes:
@@ -98,10 +98,10 @@ def observed_assumed(outcome: str) -> str:
     )
 
 
-def uniform_reference(space: CategorySpace) -> Reference:
+def uniform_reference(space: CategorySpace) -> ExpectedOutcomes:
     """Nothing is known."""
     probs = np.full((1, 1, space.n_categories), 1 / space.n_categories)
-    return Reference(kinds=probs, is_declared=False)
+    return ExpectedOutcomes(kinds=probs, is_declared=False)
 
 
 def histogram_reference(
@@ -109,7 +109,7 @@ def histogram_reference(
     histogram: Sequence[float],
     within_share: float = 1.0,
     cluster_sizes: IntArray | None = None,
-) -> Reference:
+) -> ExpectedOutcomes:
     """A public histogram, and how alike clusters are.
 
     Args:
@@ -132,15 +132,15 @@ def histogram_reference(
     if not 0 < within_share <= 1:
         raise ParameterError(f"within_share must lie in (0, 1], got {within_share}")
     if within_share == 1:
-        return Reference(kinds=probs[np.newaxis, np.newaxis])
+        return ExpectedOutcomes(kinds=probs[np.newaxis, np.newaxis])
     weights = _kind_weights(cluster_sizes)
     kinds = _kinds(space.metric_values()[0], probs, within_share, weights)
-    return Reference(kinds=kinds[:, np.newaxis])
+    return ExpectedOutcomes(kinds=kinds[:, np.newaxis])
 
 
-def cell_reference(probs: FloatArray) -> Reference:
+def cell_reference(probs: FloatArray) -> ExpectedOutcomes:
     """A distribution for every cell; axes `[cluster, arm, category]`."""
-    return Reference(kinds=probs / probs.sum(axis=-1, keepdims=True))
+    return ExpectedOutcomes(kinds=probs / probs.sum(axis=-1, keepdims=True))
 
 
 def _kind_weights(cluster_sizes: IntArray | None) -> FloatArray:

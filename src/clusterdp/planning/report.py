@@ -1,4 +1,4 @@
-"""A comparison of mechanisms for one question as people read it: text, HTML, plain values."""
+"""What a plan compared, as people read it, question by question: text, HTML, plain values."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.planning.compare import budget
 from clusterdp.precision.true_clusters import true_cluster_notes
 from clusterdp.precision.visible import detectable_in_words, sight_rows, sights, unseen_notes
+from clusterdp.spec.terms import total_guarantee
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import totals_label
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.planning.compare import Comparison, Option
-    from clusterdp.planning.merging import Clustering
+    from clusterdp.planning.compare import ClusterAlternative, MechanismComparison, MechanismOption
     from clusterdp.precision.prediction import Prediction
     from clusterdp.precision.true_clusters import TrueClusters
     from clusterdp.precision.visible import Sight
+    from clusterdp.privacy.accounting import Guarantee
+    from clusterdp.spec.request import Request
 
 # A channel whose noise is at most this share above the least is called optimal.
 _NEAR = 0.011
@@ -42,7 +44,7 @@ _SEVERAL = "Each mechanism is at its best, noisy sums included; the noisy-* rele
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Report:
+class QuestionReport:
     """What was compared for a question, and what people are shown of it.
 
     Attributes:
@@ -52,7 +54,7 @@ class Report:
         private: The private clusters; None where clusters are public.
     """
 
-    comparison: Comparison
+    comparison: MechanismComparison
     space: Categories
     assumed: str
     private: TrueClusters | None = None
@@ -88,7 +90,8 @@ class Report:
 
     def texts(self) -> tuple[list[str], list[str], list[str]]:
         """What is said above tables, of them, and below."""
-        return [self._about()], [" ".join(self._legend())], self._conclusions()
+        legend = (*_LEGEND, _SEVERAL) if len(self.comparison.options) > 1 else _LEGEND
+        return [self._about()], [" ".join(legend)], self._conclusions()
 
     def _unsaid(self, said: Collection[str]) -> list[list[str]]:
         return [[text for text in part if text not in said] for part in self.texts()]
@@ -148,7 +151,7 @@ class Report:
         named = zip(self.metrics, predictions, strict=False)
         return {name: one.to_dict() for name, one in named}
 
-    def _option(self, option: Option) -> dict[str, Any]:
+    def _option(self, option: MechanismOption) -> dict[str, Any]:
         segment = option.segment(self.comparison.shown_share)
         return {
             "mechanism": option.name,
@@ -157,7 +160,7 @@ class Report:
             "segment": None if segment is None else self._by_metric(segment),
         }
 
-    def _clustering(self, one: Clustering) -> dict[str, Any]:
+    def _clustering(self, one: ClusterAlternative) -> dict[str, Any]:
         share = self.comparison.shown_share
         segment = tuple(found for metric in one.precisions if (found := metric.segment(share)))
         return {
@@ -227,7 +230,7 @@ class Report:
         rows = [(name, *_shown(overall, segment)) for name, overall, segment in pairs]
         return [("", *self._header()), *rows]
 
-    def _segments(self, option: Option) -> tuple[Prediction | None, ...]:
+    def _segments(self, option: MechanismOption) -> tuple[Prediction | None, ...]:
         """What to expect in a segment, metric by metric; None without rows."""
         found = option.segment(self.comparison.shown_share)
         return (None,) * len(self.metrics) if found is None else found
@@ -237,12 +240,8 @@ class Report:
         segment = (f"{share} segment", f"detectable in {share}")
         return ("std error", "sampling", "privacy", "detectable", *segment)
 
-    def _marked(self, option: Option) -> str:
+    def _marked(self, option: MechanismOption) -> str:
         return ("* " if option.name == self.comparison.chosen else "") + option.name
-
-    def _legend(self) -> list[str]:
-        several = [_SEVERAL] if len(self.comparison.options) > 1 else []
-        return [*_LEGEND, *several]
 
     def _about(self) -> str:
         layout = self.comparison.scenario.layout
@@ -394,3 +393,104 @@ def _shown(overall: Prediction, segment: Prediction | None) -> tuple[str, ...]:
         "no rows" if segment is None else f"{segment.std_error:.4g}",
         "" if segment is None else detectable_in_words(segment),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanReport:
+    """What was compared in every question.
+
+    Attributes:
+        request: What was asked for.
+        questions: The report of each question.
+        notes: What the owner should know about the table, the reference and the questions.
+    """
+
+    request: Request
+    questions: tuple[QuestionReport, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all questions cost together."""
+        return total_guarantee(
+            [one.space for one in self.questions], self._mechanisms, self.request.clusters.response
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """The budget of outcomes and private clusters together."""
+        every = [one.comparison.epsilon for one in self.questions]
+        return (max if self.releases_rows else sum)(every) + self.request.clusters.epsilon
+
+    @property
+    def releases_rows(self) -> bool:
+        """Whether rows are published, so that each unit is asked one question with all of ε."""
+        return self._mechanisms[0].releases_rows
+
+    @property
+    def _mechanisms(self) -> list[Mechanism]:
+        return [one.comparison.choice.mechanism for one in self.questions]
+
+    def as_text(self, width: int | None) -> str:
+        """The report for terminals, in lines that fit; in long ones without a width."""
+        parts = [f"{title}\n{one.as_text(width, said)}" for title, one, said in self._titled()]
+        below = fitting(self._conclusions(), width)
+        return "\n".join(["\n\n".join(parts).lstrip("\n"), *below])
+
+    def as_html(self) -> str:
+        """The report for notebooks."""
+        parts = [
+            to_html(*[Paragraph(title)] if title else []) + one.as_html(said)
+            for title, one, said in self._titled()
+        ]
+        return "".join(parts) + to_html(*map(Paragraph, self._conclusions()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values: those of one question, or a list of questions."""
+        questions = [one.to_dict() for one in self.questions]
+        if len(questions) == 1:
+            return {**questions[0], **self._of_labels()}
+        return {
+            "epsilon": self.epsilon,
+            "guarantee": self.guarantee.in_short(),
+            "notes": list(self.notes),
+            "questions": questions,
+            **self._of_labels(),
+        }
+
+    def _of_labels(self) -> dict[str, Any]:
+        """What is said of private clusters; nothing where clusters are public."""
+        if self.request.clusters.response is None:
+            return {}
+        return {
+            "epsilon": self.epsilon,
+            "label_epsilon": self.request.clusters.epsilon,
+            "guarantee": self.guarantee.in_short(),
+            "notes": self.every_note(),
+        }
+
+    def remarks(self) -> list[str]:
+        """What a plan file says above its options."""
+        return [
+            remark
+            for title, one, _ in self._titled()
+            for remark in ([title] if title else []) + one.remarks()
+        ]
+
+    def every_note(self) -> list[str]:
+        """What the owner should know, each once."""
+        of_questions = (note for one in self.questions for note in one.notes())
+        return list(dict.fromkeys((*self.notes, *of_questions)))
+
+    def _titled(self) -> Iterator[tuple[str, QuestionReport, set[str]]]:
+        """Each question with a title, which one alone does not need, and what was said before."""
+        said: set[str] = set()
+        for place, one in enumerate(self.questions, start=1):
+            names = ", ".join(one.space.declared.names)
+            title = f"question {place}: {names}{one.asked_in_words}"
+            yield title if len(self.questions) > 1 else "", one, set(said)
+            said.update(*one.texts())
+
+    def _conclusions(self) -> list[str]:
+        notes = [f"note: {note}" for note in self.every_note()]
+        return [f"guarantee: {self.guarantee.in_short()}", *notes]

@@ -3,43 +3,35 @@
 Everything on it is public or predicted from public numbers: no outcome was read.
 
 What can be detected of one metric against ε: a drawing, and the numbers at each ε.
-
-The commands that make a plan and carry it out, to be copied. They name none of your files.
 """
 
 from __future__ import annotations
 
 import math
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import counted, percent, shortest_decimal
 from clusterdp.document.charts import Axis, ChartLine, Logarithmic, Marked, line_chart, mark_places
 from clusterdp.document.markup import render
-from clusterdp.owner.keywords import PlanKeywords
+from clusterdp.planning.alternatives import least_certain, other_budgets, round_budgets, targets
 from clusterdp.planning.compare import budget
-from clusterdp.planning.other_budgets import least_certain, other_budgets, round_budgets, targets
 from clusterdp.precision.prediction import UNSEEN
-from clusterdp.spec.fields import DECLARED, flag_of
 from clusterdp.spec.terms import total_guarantee
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from clusterdp._progress import Progress
     from clusterdp.cells.layout import Layout
     from clusterdp.document._svg import Svg
     from clusterdp.document.charts import Mark
-    from clusterdp.owner.plan_report import PlanReport
-    from clusterdp.owner.question_report import Report
-    from clusterdp.planning.compare import Comparison
+    from clusterdp.planning.alternatives import BudgetPoint
+    from clusterdp.planning.compare import MechanismComparison
     from clusterdp.planning.expected import Scenario
-    from clusterdp.planning.other_budgets import Budget
+    from clusterdp.planning.report import PlanReport, QuestionReport
     from clusterdp.precision.prediction import Prediction
-    from clusterdp.spec.fields import Options
     from clusterdp.spec.purpose import Purpose
-    from clusterdp.spec.request import Request
 
 
 # Lines that can be told apart in a drawing.
@@ -47,7 +39,7 @@ _MOST_LINES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Panel:
+class DetectablePanel:
     """What can be detected of one metric.
 
     Attributes:
@@ -73,13 +65,13 @@ class Panel:
     @classmethod
     def of(  # noqa: PLR0913, PLR0917 - which metric, and what is known of it
         cls,
-        comparison: Comparison,
+        comparison: MechanismComparison,
         question: int,
         metric: int,
         name: str,
-        budgets: Sequence[Budget],
+        budgets: Sequence[BudgetPoint],
         chosen: int,
-    ) -> Panel:
+    ) -> DetectablePanel:
         """The panel of a metric, by its place and its question's."""
         scenario = comparison.scenario
         wanted, is_share = targets(comparison), _is_share(scenario, metric)
@@ -201,73 +193,6 @@ def _in_words(target: Purpose, layout: Layout) -> str:
     return "everyone" if target.kind == "overall" else f"a segment of {100 * target.share:.3g}%"
 
 
-# What stands for the owner's tables, and for options that only a file can give.
-TABLE, QUERY, OPTIONS_FILE = "TABLE", "QUERY", "OPTIONS_FILE"
-# The headings of options that say what a plan is for; others say where it is made.
-_PANELS = (DECLARED["input"].panel, DECLARED["epsilon"].panel)
-# Options that a plan notes by itself, or that a command names elsewhere.
-_LEFT_OUT = ("input", "unit", "n_units", "n_clusters", "grids", "epsilon", "mde")
-_PLANNED = [
-    name for name, one in DECLARED.items() if one.panel in _PANELS and name not in _LEFT_OUT
-]
-_WIDTH, _INDENT = 76, "    "
-
-
-def plan_command(given: Options, epsilon: float) -> str:
-    """The command that plans the same at some ε."""
-    words = ["clusterdp plan", TABLE]
-    options = [name for name in _PLANNED if getattr(given, name) is not None]
-    for name in options:
-        if name in PlanKeywords.__annotations__:
-            words += _option(name, getattr(given, name))
-    if not PlanKeywords.__annotations__.keys() >= set(options):
-        words.append(f"--spec {OPTIONS_FILE}")
-    return in_lines([*words, f"--epsilon {shortest_decimal(epsilon)}", "--out plan.toml"])
-
-
-def release_command(given: Request) -> str:
-    """The command that carries a plan out."""
-    unit = "ID_COLUMN" if given.options.unit is None else shlex.quote(given.options.unit)
-    words = ["clusterdp release", TABLE, "--plan plan.toml", f"--unit {unit}"]
-    return in_lines([*words, *later_options(given), "--out published"])
-
-
-def later_options(given: Request) -> list[str]:
-    """What cannot be added after a release and was not given, for the owner to fill in."""
-    unsaid = [f"--{name} ..." for name in given.provenance.unsaid]
-    return [*unsaid, "--ledger ...", "--population ..."]
-
-
-def _option(name: str, value: Any) -> list[str]:
-    """An option as a command line gives it."""
-    flag = f"--{flag_of(name)}"
-    kind = DECLARED[name].types[0]
-    if name == "query":  # which names files and tables
-        return [f"{flag} {QUERY}"]
-    if kind is bool:
-        return [flag] if value else []
-    if kind == list[str]:
-        return [f"{flag} {shlex.quote(one)}" for one in value]
-    return [f"{flag} {shlex.quote(_as_word(value))}"]
-
-
-def _as_word(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(_as_word, value))
-    return shortest_decimal(value) if isinstance(value, float) else str(value)
-
-
-def in_lines(words: Iterable[str]) -> str:
-    """Words in lines that fit, which a shell reads as one."""
-    lines: list[str] = []
-    for word in words:
-        if lines and len(lines[-1]) + 1 + len(word) <= _WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines.append((_INDENT if lines else "") + word)
-    return " \\\n".join(lines)
-
-
 # What ε is spent on, for people who do not know the mechanism.
 _SPENT_ON = {
     "rows": "every person’s row, from which an analyst can cut any segment later",
@@ -282,20 +207,29 @@ _SPENT_ON = {
 _LABELS = "0-labels"
 
 
-def plan_page(report: PlanReport, epsilon: float, progress: Progress) -> str:
+def plan_page(
+    report: PlanReport,
+    epsilon: float,
+    progress: Progress,
+    *,
+    plan_at: Callable[[float], str],
+    release: str,
+) -> str:
     """The page of a plan.
 
     Args:
         report: What was compared.
         epsilon: The budget of the plan.
         progress: Where the predictions at other budgets report to.
+        plan_at: The command that plans the same at some ε.
+        release: The command that carries the plan out.
     """
     comparisons = [one.comparison for one in report.questions]
     on_done = progress.stage("other budgets", len(round_budgets(epsilon)))
-    budgets = other_budgets(comparisons, epsilon, on_done, fixed=report.label_epsilon)
+    budgets = other_budgets(comparisons, epsilon, on_done, fixed=report.request.clusters.epsilon)
     chosen = next(place for place, one in enumerate(budgets) if one.epsilon == epsilon)
     panels = [
-        Panel.of(one.comparison, question, metric, name, budgets, chosen)
+        DetectablePanel.of(one.comparison, question, metric, name, budgets, chosen)
         for question, one in enumerate(report.questions)
         for metric, name in enumerate(one.metrics)
     ]
@@ -304,6 +238,7 @@ def plan_page(report: PlanReport, epsilon: float, progress: Progress) -> str:
         {
             "texts": {
                 **_texts(report, one, parts),
+                "command": plan_at(one.epsilon),
                 **{key: text for panel in panels for key, text in panel.texts(place).items()},
             },
             "shares": {key: round(100 * part, 2) for key, part in _spent(report, one).items()},
@@ -312,7 +247,7 @@ def plan_page(report: PlanReport, epsilon: float, progress: Progress) -> str:
         for place, one in enumerate(budgets)
     ]
     return render(
-        "clusterdp.owner",
+        "clusterdp.planning",
         "plan.html",
         about=_about(report),
         now=stops[chosen]["texts"],
@@ -322,7 +257,7 @@ def plan_page(report: PlanReport, epsilon: float, progress: Progress) -> str:
         panels=panels,
         parts=parts,
         questions=[_question(report, one) for one in report.questions],
-        release=release_command(report.request),
+        release=release,
         unknown=[
             name
             for one in report.questions
@@ -333,25 +268,26 @@ def plan_page(report: PlanReport, epsilon: float, progress: Progress) -> str:
     )
 
 
-def _texts(report: PlanReport, at: Budget, parts: list[tuple[str, str]]) -> dict[str, str]:
+def _texts(report: PlanReport, at: BudgetPoint, parts: list[tuple[str, str]]) -> dict[str, str]:
     """What is said at a budget of all metrics, by key."""
     spaces = [one.space for one in report.questions]
-    guarantee = total_guarantee(spaces, [one.mechanism for one in at.options], report.response)
+    guarantee = total_guarantee(
+        spaces, [one.mechanism for one in at.options], report.request.clusters.response
+    )
     spent = _spent(report, at)
     return {
         "epsilon": shortest_decimal(at.epsilon),
         "suspicion": guarantee.in_odds(),
-        "command": plan_command(report.request.options, at.epsilon),
         **{f"{key}-share": percent(spent.get(key, 0.0)) for key, _ in parts},
     }
 
 
-def _spent(report: PlanReport, at: Budget) -> dict[str, float]:
+def _spent(report: PlanReport, at: BudgetPoint) -> dict[str, float]:
     """The share of ε that each part takes, by key."""
     whole, found = at.epsilon, {}
-    if report.label_epsilon:
-        found[_LABELS] = report.label_epsilon
-    left = whole - report.label_epsilon
+    if report.request.clusters.epsilon:
+        found[_LABELS] = report.request.clusters.epsilon
+    left = whole - report.request.clusters.epsilon
     every = list(zip(report.questions, at.options, strict=True))
     spent = [budget(option.mechanism, one.comparison.scenario) for one, option in every]
     # A unit is asked one question, with all of ε; without rows it is in all of them.
@@ -365,7 +301,7 @@ def _spent(report: PlanReport, at: Budget) -> dict[str, float]:
     return {key: part / whole for key, part in found.items()}
 
 
-def _parts(report: PlanReport, budgets: Sequence[Budget]) -> list[tuple[str, str]]:
+def _parts(report: PlanReport, budgets: Sequence[BudgetPoint]) -> list[tuple[str, str]]:
     """Every part that ε goes to at some budget: its key, and what it is."""
     keys = dict.fromkeys(key for one in budgets for key in _spent(report, one))
     found = []
@@ -390,7 +326,7 @@ def _about(report: PlanReport) -> str:
     )
 
 
-def _question(report: PlanReport, one: Report) -> dict[str, Any]:
+def _question(report: PlanReport, one: QuestionReport) -> dict[str, Any]:
     """What is below the first screen about a question."""
     compared = one.comparison
     content = one.to_dict()

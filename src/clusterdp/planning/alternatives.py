@@ -1,0 +1,231 @@
+"""The same plan otherwise: at other budgets, at the smallest one, and with other clusters.
+
+Questions, grids and looks stay as they were planned; what is left open is chosen anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterdp.cells.layout import EVERYONE
+from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
+from clusterdp.errors import ParameterError
+from clusterdp.planning.choose import plan_mechanisms
+from clusterdp.planning.compare import MechanismOption, at_its_best
+from clusterdp.planning.expected import REMEDY, UNIFORM
+from clusterdp.planning.forecast import expect_quickly
+from clusterdp.planning.prediction import of_purpose
+from clusterdp.spec.clusters import PrivateClusters, PublicClusters
+from clusterdp.spec.purpose import parse_purpose
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clusterdp.cells.layout import Layout
+    from clusterdp.planning.compare import MechanismComparison
+    from clusterdp.planning.decide import Draft
+    from clusterdp.planning.expected import Scenario
+    from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.spec.purpose import Purpose
+    from clusterdp.spec.request import BudgetRequest
+
+# The range of ε that is searched. Something must be left for sums beside the least rows.
+LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
+# Budgets are such numbers times a power of ten, from an eighth of the planned one to four times it.
+_DIGITS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+_BELOW, _ABOVE = 8, 4
+_OURS = (
+    "the standard error of the overall effect is about {:.4g} with private clusters; at the same "
+    "epsilon it would be"
+)
+_LEAVE_OUT = "Leave clusters out unless effects in true clusters are what is asked for"
+
+
+class BudgetPoint(NamedTuple):
+    """What a plan would be at some ε.
+
+    Attributes:
+        epsilon: ε of the whole release.
+        options: The recommended mechanism of each question at it.
+    """
+
+    epsilon: float
+    options: tuple[MechanismOption, ...]
+
+
+def round_budgets(epsilon: float) -> list[float]:
+    """Budgets around the planned one that people would choose; it is one of them."""
+    low, high = epsilon / _BELOW, epsilon * _ABOVE
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    # By way of text, which gives the number that is written so.
+    every = {float(f"{digit}e{power}") for power in powers for digit in _DIGITS}
+    return sorted({epsilon, *(one for one in every if low <= one <= high)})
+
+
+def other_budgets(
+    comparisons: Sequence[MechanismComparison],
+    epsilon: float,
+    on_done: Callable[[int], None],
+    *,
+    fixed: float = 0.0,
+) -> tuple[BudgetPoint, ...]:
+    """The plan at other budgets, in their order, with the planned one as it is.
+
+    Questions, grids and looks stay as they were planned; what is left open is chosen anew. Budgets
+    at which something that was asked for cannot be had are left out.
+
+    Args:
+        comparisons: The plan of each question.
+        epsilon: The budget of the release.
+        on_done: Called with 1 after each budget.
+        fixed: What private clusters take of every budget.
+    """
+    found = []
+    for one in round_budgets(epsilon):
+        factor = (one - fixed) / (epsilon - fixed)
+        scaled = [compared.epsilon * factor for compared in comparisons]
+        if one == epsilon:
+            found.append(BudgetPoint(one, tuple(compared.choice for compared in comparisons)))
+        elif min(scaled) >= LEAST_EPSILON and max(scaled) <= MOST_EPSILON:
+            with contextlib.suppress(ParameterError):
+                found.append(BudgetPoint(one, at_budget(comparisons, scaled)))
+        on_done(1)
+    return tuple(found)
+
+
+def targets(comparison: MechanismComparison) -> tuple[Purpose, ...]:
+    """What a plan is shown for: everyone, breakdowns, a segment; everyone alone without rows."""
+    layout = comparison.scenario.layout
+    if not comparison.choice.mechanism.releases_rows:
+        return parse_purpose("overall")
+    overall, *breakdowns, segment = parse_purpose(None, layout)
+    return (overall, *breakdowns, segment._replace(share=comparison.shown_share))
+
+
+def least_certain(precision: Precision, target: Purpose, layout: Layout) -> Prediction:
+    """What to expect of a target: of the groups of a breakdown, the least certain."""
+    found = (one for _, one in of_purpose(precision, target, layout))
+    return max(found, key=lambda one: one.std_error)
+
+
+def at_budget(
+    comparisons: Sequence[MechanismComparison], epsilons: Sequence[float]
+) -> tuple[MechanismOption, ...]:
+    """The recommended mechanisms at other ε, one for each question; their split is chosen anew."""
+    name, scenarios = comparisons[0].chosen, [one.scenario for one in comparisons]
+    pairs = zip(comparisons, epsilons, strict=True)
+    requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]
+    made = at_its_best(name, requests, scenarios)
+    return tuple(
+        MechanismOption(name, mechanism, expect_quickly(mechanism, scenario), made.losses)
+        for mechanism, scenario in zip(made.mechanisms, scenarios, strict=True)
+    )
+
+
+def smallest_epsilon(
+    requests: Sequence[BudgetRequest],
+    effect: float,
+    scenarios: Sequence[Scenario],
+    target: tuple[int, int] = (0, 0),
+) -> float:
+    """The smallest ε of a question at which the best mechanism can see an effect of a size, to 1%.
+
+    Args:
+        requests: What is asked of each question, without a budget.
+        effect: The effect to find.
+        scenarios: What is known of each question.
+        target: The question and the metric in it that the effect is on.
+
+    Raises:
+        ParameterError: If no ε can.
+    """
+    if not (math.isfinite(effect) and effect > 0):
+        raise ParameterError(f"mde must be a number above 0, got {effect}")
+    question, metric = target
+    request, scenario = requests[question], scenarios[question]
+
+    def sees(epsilon: float) -> Prediction:
+        given = [replace(one, epsilon=epsilon) for one in requests]
+        made = plan_mechanisms(given, scenarios).mechanisms[question]
+        return shown_prediction(expect_quickly(made, scenario)[metric], request, scenario)
+
+    at_most = sees(MOST_EPSILON)
+    if at_most.detectable_effect > effect:
+        remedy = "plan for a larger effect"
+        if not scenario.reference.is_declared:
+            remedy = f"{UNIFORM}; {REMEDY}"
+        raise ParameterError(
+            f"no epsilon can detect an effect of mde={effect:g} (--mde): even without privacy the "
+            f"smallest is {at_most.detectable_without_privacy:.4g}; {remedy}"
+        )
+    low, high = LEAST_EPSILON, MOST_EPSILON
+    if sees(low).detectable_effect <= effect:
+        return low
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        if sees(middle).detectable_effect <= effect:
+            high = middle
+        else:
+            low = middle
+    return math.ceil(high * 1000) / 1000
+
+
+def shown_prediction(
+    precision: Precision, request: BudgetRequest, scenario: Scenario
+) -> Prediction:
+    """What a request is about, in one number: its least certain effect.
+
+    It is the overall effect where all purposes are served.
+    """
+    layout, asked = scenario.layout, request.purpose or "overall"
+    found = [
+        one
+        for purpose in parse_purpose(asked, layout)
+        for _, one in of_purpose(precision, purpose, layout)
+    ]
+    return max(found, key=lambda one: one.std_error)
+
+
+def cost_notes(draft: Draft, layout: Layout, planned: MechanismComparison) -> list[str]:
+    """What private clusters cost; nothing is said of public ones.
+
+    Args:
+        draft: What was asked for.
+        layout: The cells to be expected with given labels.
+        planned: The comparison of the first question.
+    """
+    clusters = draft.request.clusters
+    if not isinstance(clusters, PrivateClusters):
+        return []
+    epsilon = planned.epsilon + clusters.epsilon
+    public = replace(draft, request=replace(draft.request, clusters=PublicClusters()))
+    by_public = _overall_error(public, clusters.unanswered(layout), epsilon)
+    if clusters.assignment is not None:
+        # Weights that invert the response are of rows alone.
+        budget = replace(
+            draft.request.budget,
+            mechanism=planned.chosen,
+            totals_share=0.0,
+            sums_share=0.0,
+            breakdown_share=0.0,
+        )
+        rows = replace(draft, request=replace(draft.request, budget=budget))
+        ours = clusters.inflation(layout) * _overall_error(rows, layout, epsilon)
+        return [f"{_OURS.format(ours)} {by_public:.4g} with public clusters"]
+    together = layout.sizes.sum(axis=0, keepdims=True)
+    alone = replace(layout, clusters=(EVERYONE,), sizes=together)
+    ours, without = planned.choice.overall[0].std_error, _overall_error(public, alone, epsilon)
+    text = f"{_OURS.format(ours)} {by_public:.4g} with public clusters, {without:.4g} without any"
+    if ours >= without:
+        text += f". {_LEAVE_OUT}"
+    return [text]
+
+
+def _overall_error(draft: Draft, layout: Layout, epsilon: float) -> float:
+    """The standard error to expect of the first metric's overall effect."""
+    scenarios = draft.scenarios(layout)
+    made = plan_mechanisms(draft.budgets(epsilon), scenarios).mechanisms[0]
+    return expect_quickly(made, scenarios[0])[0].overall.std_error
