@@ -82,7 +82,7 @@ def _funnel(visits: Any, orders: Any, amount: Any) -> dict[str, Any]:
     }
 
 
-def show(*words: str) -> None:
+def run_command(*words: str) -> None:
     """Print a command and run it."""
     lines = in_lines(["clusterdp", *words])
     print(f"\n$ {lines}\n", flush=True)
@@ -123,7 +123,7 @@ def main() -> None:
         "2. The owner plans. That reads arms and markets, and no outcome. The page shows a meeting "
         "what each ε protects, and which effects can be seen with it:"
     )
-    show(
+    run_command(
         f"plan {FOLDER}/funnel.parquet",
         "--arm treated --cluster market",
         *declared(),
@@ -131,12 +131,12 @@ def main() -> None:
         f"--out {plan} --html {page}",
     )
     say("3. The owner carries the plan out, once, with one budget for all three outcomes:")
-    show("release", f"--plan {plan}", "--unit user", f"--out {published}")
+    run_command("release", f"--plan {plan}", "--unit user", f"--out {published}")
     say("Every user is in it. Each debiased column averages to the truth:")
     with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True, float_precision=2):
         print(pl.read_parquet(published / "units.parquet", n_rows=3).drop("fold", "response"))
     say("4. The analyst has that folder, and a table of customer tiers that is theirs alone:")
-    show(
+    run_command(
         f"estimate {published}",
         f"--segments {FOLDER}/crm.csv --by tier",
         f"--plot {FOLDER}/forest.svg",

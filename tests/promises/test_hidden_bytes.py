@@ -84,7 +84,8 @@ def test_between_columns_and_pages(before: str | None, named: bool, tmp_path: Pa
     path, files = tmp_path / "t.parquet", LocalFiles(tmp_path)
     write_parquet(rows.lazy(), path)
     ranges = sorted(
-        _parquet_bytes.read_footer(files, path.name)[1][4][0][1], key=lambda one: one[3][9]
+        _parquet_bytes.ParquetBytes.in_folder(files, path.name).footer[1][4][0][1],
+        key=lambda one: one[3][9],
     )
     columns = [one[3] for one in ranges]
     pieces = [files.part(path.name, min(one.get(11, one[9]), one[9]), one[7]) for one in columns]
@@ -99,7 +100,8 @@ def test_between_columns_and_pages(before: str | None, named: bool, tmp_path: Pa
     path.write_bytes(content)
     footer = {4: [{1: described}]}
     try:
-        found = _parquet_bytes.are_explained(files, path.name, footer, len(content))
+        file = _parquet_bytes.ParquetBytes.in_folder(files, path.name)
+        found = file.is_filled(footer, len(content))
     except (LookupError, ValueError):
         found = False
     assert found == (before is None)

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.published._parquet_bytes import unknown_metadata
+from clusterdp.published._parquet_bytes import ParquetBytes
 from clusterdp.published.manifest import software_name, unseal
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.folder import FileSum
@@ -328,9 +328,9 @@ def test_a_footer_holds_what_parquet_defines(inside: bytes, behind: bytes, publi
     manifest = unseal((published / "manifest.json").read_bytes())
     files = {**manifest.files, "units.parquet": FileSum.of(path)}
     (published / "manifest.json").write_bytes(manifest.sealed(files))
-    assert unknown_metadata(
-        open_files(published), "units.parquet", pl.read_parquet_schema(io.BytesIO(content))
-    ) == ("units.parquet has metadata that cannot be read")
+    held = ParquetBytes.in_folder(open_files(published), "units.parquet")
+    found = held.unexplained(pl.read_parquet_schema(io.BytesIO(content)))
+    assert found == "units.parquet has metadata that cannot be read"
     assert problems(published)
 
 

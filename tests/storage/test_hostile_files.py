@@ -15,7 +15,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
 from clusterdp.errors import FormatError
-from clusterdp.published._parquet_bytes import table_size
+from clusterdp.published._parquet_bytes import ParquetBytes
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.folder import MOST_OF_MANIFEST, MOST_OF_TEXT, LocalFolder, read_regular
 from clusterdp.storage.reading import open_files
@@ -184,7 +184,7 @@ def test_rows_of_long_texts_are_not_read(of_texts: Path, monkeypatch: pytest.Mon
     def read(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("clusterdp.published.verification._check_readable", read)
+    monkeypatch.setattr("clusterdp.published.verification.Verifier.readable", read)
     found = [check.problem for check in verify_folder(folder) if check.problem]
     assert found == ["units.parquet has longer values than such a release has"]
 
@@ -192,11 +192,12 @@ def test_rows_of_long_texts_are_not_read(of_texts: Path, monkeypatch: pytest.Mon
 def test_values_are_counted_in_lists(folder: Path) -> None:
     lists = pl.DataFrame({"a": [[1, 2, 3], [4]], "b": [1, 2]})
     lists.write_parquet(folder / "lists.parquet", row_group_size=1)
-    size = table_size("lists.parquet", (folder / "lists.parquet").read_bytes())
-    assert (size.rows, size.values) == (2, 4 + 2)
+    held = (folder / "lists.parquet").read_bytes()
+    n_rows, n_values, _ = ParquetBytes.in_memory("lists.parquet", held).table_size()
+    assert (n_rows, n_values) == (2, 4 + 2)
     for content in (b"", b"PAR1", b"\xff" * 100 + b"PAR1"):
         with pytest.raises(FormatError, match=r"lists\.parquet is no Parquet file"):
-            table_size("lists.parquet", content)
+            ParquetBytes.in_memory("lists.parquet", content).table_size()
 
 
 @pytest.mark.parametrize(

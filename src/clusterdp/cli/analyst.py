@@ -27,7 +27,7 @@ from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.effects.families import VARYING
 from clusterdp.estimation.estimate import estimate as estimate_effects
-from clusterdp.published.rows import read_errors
+from clusterdp.published.rows import released_row_errors
 from clusterdp.sources.opening import open_unstored
 from clusterdp.sources.source import ColumnRequest, NamedSource
 
@@ -268,6 +268,6 @@ def calibrate_command(
     if not out.resolve().parent.is_dir():
         raise OutputError(f"cannot write {out}: there is no folder {out.parent}; make it first")
     rows = calibrated_rows(folder, holdout=holdout)
-    with read_errors():
+    with released_row_errors():
         (rows.sink_csv if out.suffix == _CSV_SUFFIX else rows.sink_parquet)(out)
     print_line(f"wrote {out}")

@@ -11,7 +11,7 @@ from clusterdp.cli.console import errors_in_one_line, print_line, print_pairs, p
 from clusterdp.errors import ParameterError
 from clusterdp.storage.folder import staged_folder
 from clusterdp.studies.populations import features_from_snap, shipped_features
-from clusterdp.studies.run import parse_numbers, run_experiments, write_report
+from clusterdp.studies.run import parse_experiments, run_experiments, write_report
 from clusterdp.studies.study import Study
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def reproduce_command(
 
     clusterdp reproduce all --out reproduction/
     """
-    numbers = parse_numbers(experiments or [])
+    numbers = parse_experiments(experiments or [])
     if (snap_communities is None) != (snap_edges is None):
         raise ParameterError("--snap-communities and --snap-edges go together; give both")
     features = shipped_features()

@@ -5,13 +5,9 @@ names must fill the file, and pages must fill what it names. Pages hold one comp
 Polars repeats behind each column what the footer says of it. Of an index, that it is one is all
 that is checked.
 
-Structs of Thrift's compact protocol, in which Parquet describes files, columns and pages.
-
-What a Parquet file holds beside its columns: every text in its footer is accounted for.
-
 A footer is a struct of Thrift's compact protocol. Whoever writes a file can put more into it than
 columns: key-value pairs, names of its parts, smallest and largest values. Readers show none of
-that, so it is checked here, from the bytes.
+that, so every text in it is accounted for here, from the bytes.
 """
 
 from __future__ import annotations
@@ -21,11 +17,12 @@ import io
 import itertools
 import json
 import re
-from dataclasses import dataclass
-from functools import partial
+from copy import deepcopy
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.errors import FormatError
+from clusterdp.published._thrift import Compact, texts
 from clusterdp.storage.folder import UNIT_PARTS
 
 if TYPE_CHECKING:
@@ -34,109 +31,35 @@ if TYPE_CHECKING:
     from clusterdp.storage.reading import Files
 
 
-# Bytes of a number of 64 bits.
-_MOST_OF_VARINT = 10
-
-
-def texts(held: Any) -> Iterator[str]:
-    """Every text in a struct, at any depth."""
-    if isinstance(held, bytes):
-        yield as_text(held)
-    elif isinstance(held, dict | list):
-        for one in held.values() if isinstance(held, dict) else held:
-            yield from texts(one)
-
-
-def as_text(content: bytes) -> str:
-    """Bytes as the text that they must be."""
-    return content.decode()
-
-
-class Compact:
-    """A struct of Thrift's compact protocol, as values by the numbers of their fields.
-
-    Attributes:
-        place: How many bytes were read.
-    """
-
-    def __init__(self, content: bytes) -> None:
-        self._content, self.place = content, 0
-
-    def whole(self) -> dict[int, Any]:
-        """The fields of a struct that the content ends with."""
-        found = self.struct()
-        if self.place != len(self._content):
-            raise ValueError(self.place)
-        return found
-
-    def struct(self) -> dict[int, Any]:
-        """The fields of a struct, each there once."""
-        found: dict[int, Any] = {}
-        number = 0
-        while head := self._byte():
-            step, kind = head >> 4, head & 15
-            number = number + step if step else self._zigzag()
-            if number in found:
-                raise ValueError(number)
-            found[number] = kind == 1 if kind in (1, 2) else self._value(kind)
-        return found
-
-    def _value(self, kind: int) -> Any:
-        match kind:
-            case 1 | 2 | 3:
-                return self._byte()
-            case 4 | 5 | 6:
-                return self._zigzag()
-            case 7:
-                return self._bytes(8)
-            case 8:
-                return self._bytes(self._varint())
-            case 9 | 10:
-                head = self._byte()
-                length = self._varint() if head >> 4 == 15 else head >> 4
-                return [self._value(head & 15) for _ in range(length)]
-            case 12:
-                return self.struct()
-        raise ValueError(kind)
-
-    def _byte(self) -> int:
-        self.place += 1
-        return self._content[self.place - 1]
-
-    def _bytes(self, length: int) -> bytes:
-        self.place += length
-        if self.place > len(self._content):
-            raise IndexError
-        return self._content[self.place - length : self.place]
-
-    def _varint(self) -> int:
-        value = 0
-        for place in range(_MOST_OF_VARINT):
-            byte = self._byte()
-            value |= (byte & 127) << 7 * place
-            if not byte & 128:
-                return value
-        raise ValueError(value)
-
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return value >> 1 ^ -(value & 1)
-
-
-# Fields of a footer, by their numbers in Parquet's definition.
-_ROW_GROUPS, _COLUMNS, _COLUMN_META = 4, 1, 3
-_CODEC, _CHUNK_BYTES, _DATA, _DICTIONARY = 4, 7, 9, 11
-_OFFSET_INDEX, _COLUMN_INDEX = (4, 5), (6, 7)
+# Fields of the footer, by their numbers in Parquet's definition.
+_FIELDS = range(1, 10)
+_ROWS, _ROW_GROUPS, _PAIRS, _CREATED_BY = 3, 4, 5, 6
+# Fields of a group of rows, of a column in it, and of what is said of the column.
+_COLUMNS, _GROUP_ROWS = 1, 3
+_COLUMN_META, _OFFSET_INDEX, _COLUMN_INDEX = 3, (4, 5), (6, 7)
+_CODEC, _VALUES, _CHUNK_BYTES, _DATA, _DICTIONARY, _CHUNK_STATISTICS = 4, 5, 7, 9, 11, 12
 # Fields of the header of a page.
 _PAGE_FIELDS, _UNPACKED, _PACKED, _DATA_PAGE, _SECOND_KIND = range(1, 9), 2, 3, 5, 8
 _LEVELS, _IS_PACKED, _STATISTICS = (5, 6), 7, {_DATA_PAGE: 5, _SECOND_KIND: 8}
-_MAGIC, _ZSTD = b"PAR1", 6
-# More bytes than the header of a page has, and what is said of a column.
-_MOST_OF_HEADER, _MOST_OF_COLUMN = 2**12, 2**20
+_MAGIC, _ZSTD, _TRAILER = b"PAR1", 6, 8
+# More bytes than the header of a page has, what is said of a column, and the footer of a billion
+# rows; and more names than a schema has.
+_MOST_OF_HEADER, _MOST_OF_COLUMN, _MOST_OF_FOOTER = 2**12, 2**20, 2**26
+_MOST_NAMES = 100_000
 # A frame of Zstandard (RFC 8878): its mark, sizes of its fields, and kinds of its blocks.
 _FRAME = (0xFD2FB528).to_bytes(4, "little")
 _CONTENT_BYTES, _DICTIONARY_BYTES = (0, 2, 4, 8), (0, 1, 2, 4)
 _RUN, _RESERVED = 1, 3
+# Parts of a column that holds lists, and of a file, as its writers call them.
+_WORDS = {"root", "schema", "spark_schema", "list", "element", "item", "array", ""}
+_POLARS = re.compile(r"Polars \(\w+\) version [\w.+-]{1,40} \(build [0-9a-f]{1,40}\)")
+_SPARK = re.compile(r"parquet-mr version [\w.+-]{1,40} \(build [0-9a-f]{1,40}\)")
+_SPARK_TYPE = re.compile(r"[a-z_]{1,20}(\(\d{1,3}(,\d{1,3})?\))?")
+_VERSION = re.compile(r"[\d.]{1,20}")
+# What goes wrong where bytes are not what they should be.
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+LONG_VALUES = "has longer values than such a release has"
 
 
 class _Range(NamedTuple):
@@ -145,51 +68,194 @@ class _Range(NamedTuple):
     Attributes:
         start: Where it begins.
         n_bytes: How long it is.
-        column: What the footer says of the column whose pages it holds; None if it is an index.
+        column: What the footer says of the column whose pages it holds; empty if it is an index.
     """
 
     start: int
     n_bytes: int
-    column: dict[int, Any] | None = None
+    column: dict[int, Any]
 
 
-def are_explained(folder: Files, name: str, footer: dict[int, Any], footer_start: int) -> bool:
-    """Whether a Parquet file holds what its footer names, and nothing between.
+class ParquetBytes:
+    """A Parquet file as bytes.
 
-    Args:
-        folder: Where it is.
-        name: Its name.
-        footer: The fields of its footer.
-        footer_start: Where that begins.
-
-    Raises:
-        ArithmeticError, LookupError, TypeError, ValueError: If bytes are not what they should be.
+    Attributes:
+        name: What it is called.
     """
-    place = len(_MAGIC)
-    if folder.part(name, 0, place) != _MAGIC:
-        return False
-    described: dict[int, Any] | None = None
-    for one in sorted(_ranges(footer), key=lambda held: held.start):
-        place += _repeated(folder, name, place, one.start, described)
-        if one.start != place or one.n_bytes <= 0:
+
+    def __init__(self, name: str, size: int, part: Callable[[int, int], bytes]) -> None:
+        """A file of so many bytes; `part` gives so many of them from a place on."""
+        self.name, self._size, self._part = name, size, part
+
+    @classmethod
+    def in_folder(cls, folder: Files, name: str) -> ParquetBytes:
+        """A file of a folder, of which no more is read than is needed."""
+        return cls(name, folder.size(name) or 0, partial(folder.part, name))
+
+    @classmethod
+    def in_memory(cls, name: str, content: bytes) -> ParquetBytes:
+        """A file that was read."""
+        return cls(name, len(content), lambda start, size: content[start : start + size])
+
+    @cached_property
+    def footer(self) -> tuple[int, dict[int, Any]]:
+        """Where the footer begins, and its fields by their numbers.
+
+        Raises:
+            ArithmeticError, LookupError, TypeError, ValueError: If there is none.
+        """
+        end = self._part(max(self._size - _TRAILER, 0), _TRAILER)
+        length = int.from_bytes(end[:-4], "little")
+        start = self._size - _TRAILER - length
+        if end[-4:] != _MAGIC or length > _MOST_OF_FOOTER or start < 0:
+            raise ValueError(length)
+        fields = Compact(self._part(start, length)).whole()
+        if not set(fields) <= set(_FIELDS):
+            raise ValueError(fields)
+        return start, fields
+
+    @property
+    def writer(self) -> str:
+        """The software that it says it was written by, with its version."""
+        return str(self.footer[1].get(_CREATED_BY, b"").decode())
+
+    def unexplained(self, columns: Collection[str]) -> str | None:
+        """What the file holds that columns of these names do not explain; None if nothing."""
+        try:
+            start, fields = self.footer
+            if not self.is_filled(fields, start):
+                return f"{self.name} has bytes that belong to none of its columns"
+            problem = self._unknown_text(columns)
+            pages = [one for one in _ranges(fields) if one.column]
+            if any(self._unpacked(one) > most_unpacked(one.column[_VALUES]) for one in pages):
+                problem = LONG_VALUES
+        except _UNREADABLE:
+            problem = "has metadata that cannot be read"
+        return None if problem is None else f"{self.name} {problem}"
+
+    def table_size(self) -> tuple[int, int, int]:
+        """Rows, values of all columns together, and bytes that these unpack to.
+
+        This is known before any of it is unpacked: a small file can hold billions of values. The
+        footer states rows and values, and headers of pages the bytes.
+
+        Raises:
+            FormatError: If it is no Parquet file.
+        """
+        try:
+            _, fields = self.footer
+            groups = fields.get(_ROW_GROUPS, [])
+            pages = [one for one in _ranges(fields) if one.column]
+            n_rows = [fields[_ROWS], sum(group[_GROUP_ROWS] for group in groups)]
+            n_values = [one.column[_VALUES] for one in pages]
+            if min(*n_rows, *n_values) < 0:
+                raise ValueError(self.name)
+            return max(n_rows), sum(n_values), sum(map(self._unpacked, pages))
+        except _UNREADABLE:
+            raise FormatError(f"{self.name} is no Parquet file of ours") from None
+
+    def is_filled(self, footer: dict[int, Any], footer_start: int) -> bool:
+        """Whether the file holds what a footer names, and nothing between.
+
+        Args:
+            footer: The fields of the footer.
+            footer_start: Where that begins.
+
+        Raises:
+            ArithmeticError, LookupError, TypeError, ValueError: If bytes are not what they should
+                be.
+        """
+        place = len(_MAGIC)
+        if self._part(0, place) != _MAGIC:
             return False
-        if one.column is None:
-            Compact(folder.part(name, one.start, one.n_bytes)).whole()
-        elif not _is_of_pages(folder, name, one):
-            return False
-        place, described = place + one.n_bytes, one.column
-    place += _repeated(folder, name, place, footer_start, described)
-    return place == footer_start
+        described: dict[int, Any] = {}
+        for one in sorted(_ranges(footer), key=lambda held: held.start):
+            place += self._repeated(place, one.start, described)
+            if one.start != place or one.n_bytes <= 0:
+                return False
+            if not one.column:
+                Compact(self._part(one.start, one.n_bytes)).whole()
+            elif not self._is_of_pages(one):
+                return False
+            place, described = place + one.n_bytes, one.column
+        return place + self._repeated(place, footer_start, described) == footer_start
+
+    def _repeated(self, start: int, end: int, described: dict[int, Any]) -> int:
+        """How many bytes between two places repeat what the footer says of the column before."""
+        if not described or start >= end:
+            return 0
+        reader = Compact(self._part(start, min(end - start, _MOST_OF_COLUMN)))
+        return reader.place if reader.struct() == described else 0
+
+    def _pages(self, chunk: _Range) -> Iterator[tuple[int, dict[int, Any]]]:
+        """Where each page of a column begins behind its header, and the header."""
+        place, end = chunk.start, chunk.start + chunk.n_bytes
+        while place < end:
+            reader = Compact(self._part(place, min(_MOST_OF_HEADER, end - place)))
+            header = reader.struct()
+            if min(header[_UNPACKED], header[_PACKED]) < 0:
+                raise ValueError(place)
+            yield place + reader.place, header
+            place += reader.place + header[_PACKED]
+
+    def _unpacked(self, chunk: _Range) -> int:
+        """How many bytes the pages of a column unpack to, as their own headers say."""
+        return sum(header[_UNPACKED] for _, header in self._pages(chunk))
+
+    def _is_of_pages(self, chunk: _Range) -> bool:
+        """Whether pages fill a part of a file."""
+        codec = chunk.column[_CODEC]
+        place, end = chunk.start, chunk.start + chunk.n_bytes
+        for start, header in self._pages(chunk):
+            for key, statistics in _STATISTICS.items():
+                header.get(key, {}).pop(statistics, None)  # as in the footer
+            if not set(header) <= set(_PAGE_FIELDS) or any(texts(header)):
+                return False
+            levels, is_packed = _second_kind(header)
+            packed, place = header[_PACKED] - levels, start + header[_PACKED]
+            if place > end or levels < 0 or packed < 0:
+                return False
+            if not is_packed:
+                whole = header[_UNPACKED] == header[_PACKED]
+            else:
+                whole = codec == _ZSTD and (
+                    packed == 0 or is_frame(self._part(start + levels, packed))
+                )
+            if not whole:
+                return False
+        return place == end
+
+    def _unknown_text(self, columns: Collection[str]) -> str | None:
+        """What the footer holds that columns do not explain; Spark writes rows in parts alone."""
+        footer, writer = deepcopy(self.footer[1]), self.writer
+        by_spark = self.name.startswith(f"{UNIT_PARTS}/") and _SPARK.fullmatch(writer) is not None
+        if not by_spark and not _POLARS.fullmatch(writer):
+            return "was written by software that is not known"
+        for pair in footer.get(_PAIRS, ()):
+            if not _is_known(pair[1].decode(), pair.get(2, b"").decode(), columns):
+                return "has metadata that nothing explains"
+        # Spark writes them whatever it is told; checksums alone cover them.
+        held = [one.column.pop(_CHUNK_STATISTICS, None) for one in _ranges(footer) if one.column]
+        if not by_spark and any(one is not None for one in held):
+            return "has statistics of its columns, which are not part of a release"
+        rest = {key: one for key, one in footer.items() if key not in (_PAIRS, _CREATED_BY)}
+        if set(texts(rest)) - _WORDS - set(columns):
+            return "has names in its metadata that no column has"
+        return None
 
 
-def _repeated(
-    folder: Files, name: str, start: int, end: int, described: dict[int, Any] | None
-) -> int:
-    """How many bytes between two places repeat what the footer says of the column before."""
-    if described is None or start >= end:
-        return 0
-    reader = Compact(folder.part(name, start, min(end - start, _MOST_OF_COLUMN)))
-    return reader.place if reader.struct() == described else 0
+def writer_here() -> str:
+    """The software that writes Parquet files here, with its version."""
+    import polars as pl
+
+    file = io.BytesIO()
+    pl.DataFrame({"one": [1]}).write_parquet(file)
+    return ParquetBytes.in_memory("here", file.getvalue()).writer
+
+
+def most_unpacked(n_values: int) -> int:
+    """How many bytes so many values may unpack to: texts of 4,096 bytes, and a dictionary."""
+    return 2**20 + 2**12 * n_values
 
 
 def _ranges(footer: dict[int, Any]) -> Iterator[_Range]:
@@ -202,53 +268,7 @@ def _ranges(footer: dict[int, Any]) -> Iterator[_Range]:
             yield _Range(start, held[_CHUNK_BYTES], held)
             for start_key, size_key in (_OFFSET_INDEX, _COLUMN_INDEX):
                 if start_key in column:
-                    yield _Range(column[start_key], column[size_key])
-
-
-def _is_of_pages(folder: Files, name: str, chunk: _Range) -> bool:
-    """Whether pages fill a part of a file."""
-    codec = None if chunk.column is None else chunk.column[_CODEC]
-    place, end = chunk.start, chunk.start + chunk.n_bytes
-    while place < end:
-        reader = Compact(folder.part(name, place, min(_MOST_OF_HEADER, end - place)))
-        header = reader.struct()
-        for key, statistics in _STATISTICS.items():
-            header.get(key, {}).pop(statistics, None)  # as in the footer
-        if not set(header) <= set(_PAGE_FIELDS) or any(texts(header)) or header[_PACKED] < 0:
-            return False
-        place += reader.place
-        levels, is_packed = _second_kind(header)
-        packed = header[_PACKED] - levels
-        if place + header[_PACKED] > end or levels < 0 or packed < 0:
-            return False
-        if not is_packed:
-            whole = header[_UNPACKED] == header[_PACKED]
-        else:
-            whole = codec == _ZSTD and (
-                packed == 0 or is_frame(folder.part(name, place + levels, packed))
-            )
-        if not whole:
-            return False
-        place += header[_PACKED]
-    return place == end
-
-
-def _unpacked(part: Callable[[int, int], bytes], chunk: _Range) -> int:
-    """How many bytes the pages of a column unpack to, as their own headers say."""
-    place, end, n_bytes = chunk.start, chunk.start + chunk.n_bytes, 0
-    while place < end:
-        reader = Compact(part(place, min(_MOST_OF_HEADER, end - place)))
-        header = reader.struct()
-        if min(header[_UNPACKED], header[_PACKED]) < 0:
-            raise ValueError(place)
-        n_bytes += header[_UNPACKED]
-        place += reader.place + header[_PACKED]
-    return n_bytes
-
-
-def most_unpacked(n_values: int) -> int:
-    """How many bytes so many values may unpack to: texts of 4,096 bytes, and a dictionary."""
-    return 2**20 + 2**12 * n_values
+                    yield _Range(column[start_key], column[size_key], {})
 
 
 def _second_kind(header: dict[int, Any]) -> tuple[int, bool]:
@@ -277,141 +297,6 @@ def is_frame(packed: bytes) -> bool:
     return place + 4 * has_checksum == len(packed)
 
 
-# More bytes than a footer of a billion rows has.
-_MOST_OF_FOOTER = 2**26
-_MOST_NAMES = 100_000
-_TRAILER = 8
-# Parts of a column that holds lists, and of a file, as its writers call them.
-_WORDS = {"root", "schema", "spark_schema", "list", "element", "item", "array", ""}
-_POLARS = re.compile(r"Polars \(\w+\) version [\w.+-]{1,40} \(build [0-9a-f]{1,40}\)")
-_SPARK = re.compile(r"parquet-mr version [\w.+-]{1,40} \(build [0-9a-f]{1,40}\)")
-_SPARK_TYPE = re.compile(r"[a-z_]{1,20}(\(\d{1,3}(,\d{1,3})?\))?")
-_VERSION = re.compile(r"[\d.]{1,20}")
-# Fields of the footer, by their numbers in Parquet's definition.
-_FIELDS = range(1, 10)
-_ROWS, _PAIRS, _CREATED_BY = 3, 5, 6
-_GROUP_ROWS, _VALUES, _CHUNK_STATISTICS = 3, 5, 12
-# What goes wrong where bytes are not what they should be.
-_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
-
-LONG_VALUES = "has longer values than such a release has"
-
-
-def unknown_metadata(folder: Files, name: str, columns: Collection[str]) -> str | None:
-    """What a Parquet file holds that its columns do not explain; None if there is nothing.
-
-    Args:
-        folder: Where it is.
-        name: Its name.
-        columns: The names of its columns.
-    """
-    try:
-        start, footer = read_footer(folder, name)
-        if not are_explained(folder, name, footer, start):
-            return f"{name} has bytes that belong to none of its columns"
-        problem = _unknown(footer, columns, in_parts=name.startswith(f"{UNIT_PARTS}/"))
-        pages = [(one, one.column[_VALUES]) for one in _ranges(footer) if one.column is not None]
-        part = partial(folder.part, name)
-        if any(_unpacked(part, one) > most_unpacked(n_values) for one, n_values in pages):
-            problem = LONG_VALUES
-    except _UNREADABLE:
-        problem = "has metadata that cannot be read"
-    return None if problem is None else f"{name} {problem}"
-
-
-def _unknown(footer: dict[int, Any], columns: Collection[str], *, in_parts: bool) -> str | None:
-    """What a footer holds that columns do not explain; Spark writes rows in parts alone."""
-    writer = as_text(footer.get(_CREATED_BY, b""))
-    by_spark = in_parts and _SPARK.fullmatch(writer) is not None
-    if not by_spark and not _POLARS.fullmatch(writer):
-        return "was written by software that is not known"
-    for pair in footer.get(_PAIRS, ()):
-        if not _is_known(as_text(pair[1]), as_text(pair.get(2, b"")), columns):
-            return "has metadata that nothing explains"
-    # Spark writes them whatever it is told; checksums alone cover them.
-    held = [one.pop(_CHUNK_STATISTICS, None) for one in _column_chunks(footer)]
-    if not by_spark and any(one is not None for one in held):
-        return "has statistics of its columns, which are not part of a release"
-    rest = {key: one for key, one in footer.items() if key not in (_PAIRS, _CREATED_BY)}
-    if set(texts(rest)) - _WORDS - set(columns):
-        return "has names in its metadata that no column has"
-    return None
-
-
-class TableSize(NamedTuple):
-    """How many rows there are, values of all columns together, and bytes that these unpack to.
-
-    The footer states rows and values, and headers of pages the bytes.
-    """
-
-    rows: int
-    values: int
-    unpacked: int
-
-
-def table_size(name: str, content: bytes) -> TableSize:
-    """The size of a table before any of it is unpacked: a small file can hold billions of values.
-
-    Args:
-        name: The name of its Parquet file.
-        content: The bytes of that file.
-
-    Raises:
-        FormatError: If it is no Parquet file.
-    """
-    try:
-        footer = _parse(content[-_footer_length(content) - _TRAILER :])
-        groups = footer.get(_ROW_GROUPS, [])
-        n_rows = [footer[_ROWS], sum(group[_GROUP_ROWS] for group in groups)]
-        n_values = [chunk[_VALUES] for chunk in _column_chunks(footer)]
-        if min(*n_rows, *n_values) < 0:
-            raise ValueError(name)
-        pages = [one for one in _ranges(footer) if one.column is not None]
-        unpacked = sum(_unpacked(lambda at, size: content[at : at + size], one) for one in pages)
-        return TableSize(max(n_rows), sum(n_values), unpacked)
-    except _UNREADABLE:
-        raise FormatError(f"{name} is no Parquet file of ours") from None
-
-
-def writer_of(folder: Files, name: str) -> str:
-    """The software that a Parquet file says it was written by, with its version."""
-    return as_text(read_footer(folder, name)[1][_CREATED_BY])
-
-
-def writer_here() -> str:
-    """The same of files that are written here."""
-    import polars as pl
-
-    file = io.BytesIO()
-    pl.DataFrame({"one": [1]}).write_parquet(file)
-    content = file.getvalue()
-    return as_text(_parse(content[-_footer_length(content) - _TRAILER :])[_CREATED_BY])
-
-
-def read_footer(folder: Files, name: str) -> tuple[int, dict[int, Any]]:
-    """Where the footer of a Parquet file begins, and its fields by their numbers."""
-    size = folder.size(name) or 0
-    length = _footer_length(folder.part(name, size - _TRAILER, _TRAILER))
-    start = size - _TRAILER - length
-    return start, _parse(folder.part(name, start, length + _TRAILER))
-
-
-def _footer_length(end: bytes) -> int:
-    length = int.from_bytes(end[-_TRAILER:-4], "little")
-    if end[-4:] != _MAGIC or length > _MOST_OF_FOOTER:
-        raise ValueError(length)
-    return length
-
-
-def _parse(end: bytes) -> dict[int, Any]:
-    """The fields of a footer, from the last bytes of its file."""
-    footer = Compact(end[:-_TRAILER]).whole()
-    if not set(footer) <= set(_FIELDS):
-        raise ValueError(footer)
-    return footer
-
-
 def _is_known(key: str, value: str, columns: Collection[str]) -> bool:
     """Whether a pair is one that Polars or Spark writes, and holds names of columns alone."""
     match key:
@@ -433,14 +318,7 @@ def _is_known(key: str, value: str, columns: Collection[str]) -> bool:
     return False
 
 
-def _column_chunks(footer: dict[int, Any]) -> Iterator[dict[int, Any]]:
-    for group in footer.get(_ROW_GROUPS, ()):
-        for chunk in group[_COLUMNS]:
-            yield chunk[_COLUMN_META]
-
-
-@dataclass(frozen=True, slots=True)
-class _Flat:
+class _Flat(NamedTuple):
     """A table of a flatbuffer."""
 
     content: bytes

@@ -20,7 +20,7 @@ write them, so they are shown as what they are and decide nothing.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from clusterdp.cells.layout import Layout, find_arm
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.outcomes.look import look_space
-from clusterdp.published._parquet_bytes import LONG_VALUES, most_unpacked, table_size
+from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, most_unpacked
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Release, ReleasedQuestion
@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from clusterdp.spec.columns import Columns
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.storage.reading import Files
+
+    # The tables of a question by what their rows are of: cells (None), everyone, or groups.
+    Levels = dict[tuple[str, ...] | None, pl.DataFrame]
 
 
 LONGEST_ERRATUM = 2000
@@ -185,18 +188,19 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
     parts = list(zip(terms.mechanisms, terms.spaces, strict=True))
     of_questions = cells_of_questions(cells, columns, parts)
     layout = _read_layout(cells, columns, manifest)
-    present = {
-        TOTALS: [has_totals(one) for one in terms.mechanisms],
-        CHANNELS: [one.designs_rows for one in terms.mechanisms],
-        LOOK: [one.look is not None for one in terms.mechanisms],
-    }
     totals, channels, looks = (
         unstacked(_read_table(folder, name) if any(there) else None, there, columns.question_names)
-        for name, there in present.items()
+        for name, there in _tables_of(manifest).items()
     )
-    tables = map(Tables, of_questions, totals, channels)
-    pairs = zip(parts, tables, strict=True)
-    questions = tuple(_read_question(*part, held, columns, layout) for part, held in pairs)
+    arms = cells[columns.arm].head(len(layout.arms))
+    questions = []
+    for (mechanism, space), of_cells, of_groups, channel in zip(
+        parts, of_questions, totals, channels, strict=True
+    ):
+        levels: Levels = {None: of_cells}
+        if of_groups is not None:
+            levels |= read_totals(of_groups, arms, mechanism, layout, space)
+        questions.append(_read_question(mechanism, space, levels, channel, layout))
     notes = release_notes(manifest, layout, [question.channel for question in questions])
     units = None
     if terms.releases_rows:
@@ -207,7 +211,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
     return Release(
         units=units,
         cells=cells,
-        questions=questions,
+        questions=tuple(questions),
         guarantee=terms.to_guarantee(),
         columns=columns,
         layout=layout,
@@ -220,12 +224,14 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
     )
 
 
-class Tables(NamedTuple):
-    """What is published of a question beside its rows; None where it has no such table."""
-
-    cells: pl.DataFrame
-    totals: pl.DataFrame | None
-    channels: pl.DataFrame | None
+def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
+    """The tables that may be beside the cells, and whether each question has one."""
+    mechanisms = manifest.terms.mechanisms
+    return {
+        TOTALS: [has_totals(one) for one in mechanisms],
+        CHANNELS: [one.designs_rows for one in mechanisms],
+        LOOK: [one.look is not None for one in mechanisms],
+    }
 
 
 def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
@@ -233,26 +239,27 @@ def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.Dat
     import polars as pl
 
     content = folder.read(name, _MOST_OF_TABLE) or b""
-    size = table_size(name, content)
-    if size.rows > most_rows or size.values > _MOST_VALUES:
+    n_rows, n_values, unpacked = ParquetBytes.in_memory(name, content).table_size()
+    if n_rows > most_rows or n_values > _MOST_VALUES:
         raise FormatError(f"{name} has more rows or values than such a release has")
-    if size.unpacked > most_unpacked(size.values):
+    if unpacked > most_unpacked(n_values):
         raise FormatError(f"{name} {LONG_VALUES}")
     return pl.read_parquet(io.BytesIO(content))
 
 
 def _read_question(
-    mechanism: Mechanism, space: Categories, tables: Tables, columns: Columns, layout: Layout
+    mechanism: Mechanism,
+    space: Categories,
+    levels: Levels,
+    channels: pl.DataFrame | None,
+    layout: Layout,
 ) -> ReleasedQuestion:
-    cells = tables.cells
+    """What is published of a question, from its tables of cells and groups and of channels."""
+    cells = levels[None]
     if WEIGHT in cells and not np.array_equal(
         cells[WEIGHT].to_numpy(), mechanism.total_weights(layout).ravel()
     ):
         raise FormatError(f"the weights in {CELLS} do not follow from the sizes of cells")
-    levels: dict[tuple[str, ...] | None, pl.DataFrame] = {None: cells}
-    if tables.totals is not None:
-        arms = cells[columns.arm].head(len(layout.arms))
-        levels = {**levels, **read_totals(tables.totals, arms, mechanism, layout, space)}
     statistics = tuple(
         one.read(levels[one.level], mechanism.layout_of(one, layout), space)
         for one in mechanism.statistics
@@ -260,7 +267,7 @@ def _read_question(
     channel = None
     if mechanism.releases_rows:
         rows = mechanism.settled_rows(space)
-        channel = rows.read(cells, tables.channels, layout, space, histogram_of(statistics))
+        channel = rows.read(cells, channels, layout, space, histogram_of(statistics))
     return ReleasedQuestion(
         space=space, mechanism=mechanism, statistics=statistics, channel=channel
     )
@@ -362,18 +369,13 @@ def check_sizes(folder: Files, manifest: Manifest) -> None:
 
 def _check_names(manifest: Manifest) -> None:
     """Raise a FormatError unless the files are those that such a release has."""
-    terms, expected = manifest.terms, {CELLS, INDEX, README}
-    if any(one.designs_rows for one in terms.mechanisms):
-        expected |= {CHANNELS}
-    if any(has_totals(one) for one in terms.mechanisms):
-        expected |= {TOTALS}
-    if terms.has_look:
-        expected |= {LOOK}
+    more = {name for name, there in _tables_of(manifest).items() if any(there)}
+    expected = {CELLS, INDEX, README} | more
     missing = expected - set(manifest.files)
     if missing:
         raise FormatError(f"{MANIFEST} does not name {min(missing)}")
     rows = set(manifest.files) - expected
-    if bool(rows) != terms.releases_rows:
+    if bool(rows) != manifest.terms.releases_rows:
         raise FormatError(f"{MANIFEST} names {'a' if rows else 'no'} file of rows")
     parts = {f"{UNIT_PARTS}/part-{number:05}.parquet" for number in range(len(rows))}
     if rows not in ({UNITS}, parts):

@@ -124,7 +124,7 @@ def count_rows(parts: Iterable[pl.LazyFrame], several: list[tuple[str, ...]]) ->
     found = []
     for rows in parts:
         queries = [rows.group_by(columns(names)).agg(n_rows) for names in several]
-        with read_errors():
+        with released_row_errors():
             found.append(pl.collect_all(queries, engine="streaming"))
     tables = []
     for names, counts in zip(several, zip(*found, strict=True), strict=True):
@@ -146,12 +146,12 @@ def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
     Raises:
         FormatError: If their files cannot be read.
     """
-    with read_errors():
+    with released_row_errors():
         return query.collect(engine="streaming")
 
 
 @contextmanager
-def read_errors() -> Iterator[None]:
+def released_row_errors() -> Iterator[None]:
     """Errors of reading released rows, as a FormatError."""
     import polars as pl
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from clusterdp.mechanisms.catalogue import usual_name
 from clusterdp.mechanisms.draw import Settled, histogram_of, settle
 from clusterdp.outcomes.categories import together
 from clusterdp.privacy.accounting import rounded_up
-from clusterdp.published._parquet_bytes import LONG_VALUES, unknown_metadata, writer_here, writer_of
+from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here
 from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.manifest import software_name
@@ -24,8 +24,8 @@ from clusterdp.published.notes import release_notes
 from clusterdp.published.rows import (
     collect_rows,
     count_released,
-    read_errors,
     released_cells,
+    released_row_errors,
     scan_units,
 )
 from clusterdp.published.tables import cells_of_questions
@@ -46,11 +46,10 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.published.manifest import Expected, Manifest
-    from clusterdp.published.release import Release, ReleasedQuestion
+    from clusterdp.published.release import ReleasedQuestion
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.storage.reading import Files
 
-    Step = Callable[[Release], str | None]
 
 # Machines may add up a prior in another order.
 _SAME_PRIOR = 1e-6
@@ -60,60 +59,10 @@ _SEALED = "manifest, checksums and schema"
 def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
     """Run every check; the first ones decide whether the others can run at all."""
     try:
-        folder = open_files(path)
-        release, manifest = read_files(folder)
+        verifier = Verifier(open_files(path))
     except ClusterDPError as error:
         return [Check(_SEALED, str(error))]
-    listed = {MANIFEST, *manifest.files}
-    if folder.size(ERRATA) is not None and not folder.is_link(ERRATA):
-        listed.add(ERRATA)
-    foreign = sorted(name for name in folder.names() if name not in listed)
-    checks = [
-        Check(_SEALED, None),
-        Check(
-            "nothing else is in the folder",
-            f"{foreign[0]} is not part of the release" if foreign else None,
-        ),
-        # read_release refuses a guarantee that does not follow.
-        Check("the guarantee follows from the parameters", None),
-        *_check_response(manifest),
-        _check_files(folder, release, manifest),
-        *_check_pages(folder, release, manifest),
-    ]
-    if release.units is None or any((one.problem or "").endswith(LONG_VALUES) for one in checks):
-        return checks  # such rows may unpack to any size
-    checks += _check_look(release, manifest)
-    for place in range(len(release.questions)):
-        checks += _check_channel(release, place)
-    for name, step in _row_steps(folder, manifest):
-        try:
-            checks.append(Check(name, step(release)))
-        except ClusterDPError as error:
-            checks.append(Check(name, str(error)))
-        if checks[-1].problem is not None and step is _check_rows:
-            break  # what follows takes rows for sound
-    return checks
-
-
-def _row_steps(folder: Files, manifest: Manifest) -> list[tuple[str, Step]]:
-    """The checks of rows, in their order."""
-    steps: list[tuple[str, Step]] = [
-        ("rows can be read", _check_readable),
-        ("rows fill the cells", _check_rows),
-        ("debiased outcomes follow from responses", _check_debiased),
-        ("each unit has one row", _check_units),
-        ("rows fill the groups of breakdowns", _check_breakdowns),
-        ("folds follow from ids", _check_folds),
-    ]
-    if manifest.asking is not None:
-        steps.append(("questions follow from ids", _check_questions))
-    if unit_files(manifest) != [UNITS]:
-        counted = partial(_check_parts, folder, manifest)
-        steps.append(("rows are in as many files as so many rows are", counted))
-    if manifest.row_order == "ids":
-        parts = {name: folder.scan_parquet([name]) for name in unit_files(manifest)}
-        steps.append(("rows stand in the order of ids", lambda one: _check_order(one, parts)))
-    return steps
+    return verifier.checks()
 
 
 def owners_words(manifest: Manifest) -> list[str]:
@@ -160,117 +109,340 @@ def owners_words(manifest: Manifest) -> list[str]:
     return [*said, *(name for name in known.__struct_fields__ if getattr(known, name) is not None)]
 
 
-def _check_response(manifest: Manifest) -> list[Check]:
-    """What the integers of the response of private clusters cost; nothing where they are public."""
-    if manifest.labels is None:
-        return []
-    # A manifest whose integers are of no response is refused before.
-    cost, whole = manifest.labels.guarantee(), manifest.guarantee.epsilon
-    name = (
-        f"the response of clusters costs epsilon {rounded_up(cost.epsilon)} of {rounded_up(whole)}"
-    )
-    return [Check(name, None)]
+class Verifier:
+    """The checks of a folder that could be read: its manifest, checksums and schema are sound."""
 
+    def __init__(self, files: Files) -> None:
+        """Read a folder.
 
-def _check_files(folder: Files, release: Release, manifest: Manifest) -> Check:
-    """What a Parquet file holds that no reader shows.
+        Raises:
+            ClusterDPError: If it is no release, or was damaged or edited.
+        """
+        self.files = files
+        self.release, self.manifest = read_files(files)
+        self.columns, self.layout = self.release.columns, self.release.layout
 
-    Written once more by the same software, its columns must give the same bytes. Of other software,
-    what pages hold beside values is not known.
-    """
-    name, here, others = "files hold columns and nothing else", writer_here(), set[str]()
-    rows = unit_files(manifest)
-    try:
-        for file in sorted(set(manifest.files) - {README, INDEX}):
-            held = folder.scan_parquet([file])
+    @cached_property
+    def units(self) -> pl.LazyFrame:
+        """The rows, as a query."""
+        return scan_units(self.release)
+
+    @cached_property
+    def cells(self) -> list[pl.DataFrame]:
+        """The table of cells, as each question alone would have it."""
+        questions = [(one.mechanism, one.space) for one in self.release.questions]
+        return cells_of_questions(self.release.cells, self.columns, questions)
+
+    def checks(self) -> list[Check]:
+        """All checks, up to the first without which others would make no sense."""
+        checks = [
+            Check(_SEALED, None),
+            Check("nothing else is in the folder", self.foreign_file()),
+            # Reading it refuses a guarantee that does not follow.
+            Check("the guarantee follows from the parameters", None),
+            *self.cluster_response(),
+            self.file_bytes(),
+            *self.pages(),
+        ]
+        no_rows = self.release.units is None
+        if no_rows or any((one.problem or "").endswith(LONG_VALUES) for one in checks):
+            return checks  # such rows may unpack to any size
+        if any(self.manifest.before_look):
+            checks.append(_run("clips, grids and prior follow from the look", self.look))
+        for index in range(len(self.release.questions)):
+            checks += self.channel(index)
+        for name, check in self._row_checks().items():
+            checks.append(_run(name, check))
+            if checks[-1].problem is not None and check == self.filled_cells:
+                break  # what follows takes rows for sound
+        return checks
+
+    def _row_checks(self) -> dict[str, Callable[[], str | None]]:
+        """The checks of rows, in their order."""
+        checks = {
+            "rows can be read": self.readable,
+            "rows fill the cells": self.filled_cells,
+            "debiased outcomes follow from responses": self.debiased,
+            "each unit has one row": self.unit_ids,
+            "rows fill the groups of breakdowns": self.breakdowns,
+            "folds follow from ids": self.folds,
+        }
+        if self.manifest.asking is not None:
+            checks["questions follow from ids"] = self.questions
+        if unit_files(self.manifest) != [UNITS]:
+            checks["rows are in as many files as so many rows are"] = self.parts
+        if self.manifest.row_order == "ids":
+            checks["rows stand in the order of ids"] = self.order
+        return checks
+
+    def foreign_file(self) -> str | None:
+        """A file that is not part of the release."""
+        listed = {MANIFEST, *self.manifest.files}
+        if self.files.size(ERRATA) is not None and not self.files.is_link(ERRATA):
+            listed.add(ERRATA)
+        foreign = sorted(set(self.files.names()) - listed)
+        return f"{foreign[0]} is not part of the release" if foreign else None
+
+    def cluster_response(self) -> list[Check]:
+        """What the integers of the response of private clusters cost; nothing if public."""
+        if self.manifest.labels is None:
+            return []
+        # A manifest whose integers are of no response is refused before.
+        cost = rounded_up(self.manifest.labels.guarantee().epsilon)
+        whole = rounded_up(self.manifest.guarantee.epsilon)
+        return [Check(f"the response of clusters costs epsilon {cost} of {whole}", None)]
+
+    def file_bytes(self) -> Check:
+        """What a Parquet file holds that no reader shows.
+
+        Written once more by the same software, its columns must give the same bytes. Of other
+        software, what pages hold beside values is not known.
+        """
+        others = set[str]()
+        check = _run("files hold columns and nothing else", lambda: self._hidden_bytes(others))
+        if check.problem is None and others:
+            wrote = " and ".join(sorted(others))
+            return Check(f"{check.name} (as far as their pages show, which {wrote} wrote)", None)
+        return check
+
+    def _hidden_bytes(self, others: set[str]) -> str | None:
+        """What a file holds beside columns; adds the other software that wrote files."""
+        here, rows = writer_here(), unit_files(self.manifest)
+        for name in sorted(set(self.manifest.files) - {README, INDEX}):
+            held = self.files.scan_parquet([name])
+            content = ParquetBytes.in_folder(self.files, name)
             # Of other tables, columns were compared with those of such a release.
-            known = file in rows
-            columns = release.columns.published if known else held.collect_schema().names()
-            problem = unknown_metadata(folder, file, columns)
+            is_rows = name in rows
+            columns = self.columns.published if is_rows else held.collect_schema().names()
+            problem = content.unexplained(columns)
             if problem is not None:
-                return Check(name, problem)
-            writer = writer_of(folder, file)
-            if writer != here:
-                others.add(writer.partition(" (build")[0])
+                return problem
+            if content.writer != here:
+                others.add(content.writer.partition(" (build")[0])
                 continue
-            with read_errors():
-                if sum_written(held) != manifest.files[file]:
-                    return Check(name, f"{file} is not what {here} writes of its columns")
+            with released_row_errors():
+                if sum_written(held) != self.manifest.files[name]:
+                    return f"{name} is not what {here} writes of its columns"
+        return None
+
+    def pages(self) -> list[Check]:
+        """The texts for people, also where another version is said to have written them.
+
+        Whoever forges them could claim that. So other words are a problem in either case.
+        """
+        manifest = self.manifest
+        channels = [question.channel for question in self.release.questions]
+        seen = what_is_visible(manifest, self.layout, channels)
+        notes = release_notes(manifest, self.layout, channels)
+        pages = {
+            README: ("the README", write_readme(manifest, unit_files(manifest), seen, notes)),
+            INDEX: (INDEX, write_card(manifest, manifest.files, seen, notes)),
+        }
+        problem = "{} is not what was published"
+        if manifest.software != software_name():
+            problem = (
+                f"{{}} is not what {software_name()} writes, and {MANIFEST} names "
+                f"{manifest.software}: nothing is known of its words; verify with that version"
+            )
+        return [
+            Check.of(
+                f"{called} follows from the manifest",
+                problem.format(name),
+                holds=self.files.read(name, manifest.files[name].bytes) == written.encode(),
+            )
+            for name, (called, written) in pages.items()
+        ]
+
+    def look(self) -> str | None:
+        """Whether clips, grids and prior follow from the look."""
+        release, before_look = self.release, self.manifest.before_look
+        declared = [
+            Settled(question.space, question.mechanism)
+            if before is None
+            else Settled(before.outcomes.categories(), question.mechanism.with_prior(before.prior))
+            for question, before in zip(release.questions, before_look, strict=True)
+        ]
+        spaces = together([one.space for one in declared])
+        mechanisms = [one.mechanism for one in declared]
+        settled = settle(spaces, mechanisms, self.layout, release.looks)
+        stated = zip(release.questions, settled, self.manifest.expected, release.looks, strict=True)
+        if all(_is_settled(*one) for one in stated):
+            return None
+        return (
+            "the outcomes, the prior or what is expected in manifest.json are not what "
+            "look.parquet leads to"
+        )
+
+    def channel(self, index: int) -> list[Check]:
+        """The checks of a question's channel; where there are several, they say which."""
+        question = self.release.questions[index]
+        assert question.channel is not None  # noqa: S101 - only called then
+        rows = question.mechanism.settled_rows(question.space)
+        histogram, arrays = histogram_of(question.statistics), question.channel.arrays()
+        found = rows.checks(arrays, self.cells[index], self.layout, question.space, histogram)
+        if len(self.release.questions) == 1:
+            return found
+        name = self.columns.question_names[index]
+        return [one._replace(name=f"question {name}: {one.name}") for one in found]
+
+    def readable(self) -> str | None:
+        """Whether rows can be read, kept columns too, and whether texts can be shown."""
+        import polars as pl
+
+        collect_rows(self.units.select(pl.all().null_count()))
+        named = (self.columns.unit, *self.columns.kept)
+        for held in collect_rows(look_for_unplain(self.units, named)):
+            if held.any():
+                return f"rows have values of {held.name!r} with control characters"
+        return None
+
+    def filled_cells(self) -> str | None:
+        """Nothing, or an error that says what is wrong."""
+        count_released(self.release)
+        return None
+
+    def debiased(self) -> str | None:
+        """Whether debiased outcomes are those of responses, to the last bit."""
+        columns = self.columns
+        several = [QUESTION] if columns.question_names else []
+        # Inverses tell -0.0 from 0.0, which are one value otherwise.
+        signs = ((1 / column(name)).alias(f"1 / {name}") for name in columns.debiased)
+        held = map(column, (*columns.cell, *several, RESPONSE, *columns.debiased))
+        distinct = collect_rows(self.units.select(*held, *signs).unique())
+        for index, (question, cells) in enumerate(
+            zip(self.release.questions, self.cells, strict=True)
+        ):
+            rows, declared = distinct, question.space.declared
+            if several:
+                rows = distinct.filter(column(QUESTION) == columns.question_names[index])
+            names = debiased_names(declared.names, declared.missing)
+            if rows.select(columns_of(columns.debiased)).null_count().row(0) != tuple(
+                0 if name in names else len(rows) for name in columns.debiased
+            ):
+                return "rows have debiased outcomes of questions that their units were not asked"
+            places = (released_cells(rows, columns, self.layout), rows[RESPONSE].to_numpy())
+            decoded = debiased_columns(_published_decode(question, cells), declared)
+            for decode, name in zip(decoded, names, strict=True):
+                # To the last bit: what is left of a number could carry outcomes.
+                found, expected = rows[name].to_numpy(), decode[places]
+                signs_found = np.signbit(rows[f"1 / {name}"].to_numpy())
+                if not ((found == expected) & (signs_found == np.signbit(expected))).all():
+                    return f"rows have values of {name!r} that their responses do not lead to"
+        return None
+
+    def unit_ids(self) -> str | None:
+        """Whether each unit has one row."""
+        import polars as pl
+
+        unit = column(self.columns.unit)
+        counted = self.units.select(units=unit.n_unique(), gaps=unit.null_count(), rows=pl.len())
+        n_units, n_gaps, n_rows = collect_rows(counted).row(0)
+        if n_gaps:
+            return "rows lack an id"
+        return None if n_units == n_rows else "rows repeat an id"
+
+    def breakdowns(self) -> str | None:
+        """Whether groups have the stated sizes: of breakdowns, and those that were assigned."""
+        import polars as pl
+
+        arm = self.columns.arm
+        arms = self.release.cells[arm].head(len(self.layout.arms)).cast(pl.String)
+        for one in self.layout.breakdowns:
+            names, labels = (*one.columns, arm), (*one.labels, tuple(arms))
+            *keys, counts = self._counted(names)
+            codes = np.zeros(len(counts), dtype=np.int64)
+            for name, known, key in zip(names, labels, keys, strict=True):
+                found = key.cast(pl.String).cast(pl.Enum(known), strict=False).to_physical()
+                if found.null_count():
+                    return f"rows have a value of {name!r} that no group has"
+                codes = codes * len(known) + found.to_numpy()
+            sizes = np.bincount(codes, counts.to_numpy(), one.sizes.size)
+            if not np.array_equal(sizes.reshape(one.sizes.shape), one.sizes):
+                return f"the groups by {', '.join(one.columns)} have other sizes than stated"
+        stated, by = self.layout.assigned, self.columns.assigned_by
+        if stated is None or by is None:
+            return None
+        groups, key, counts = self._counted((by, arm))
+        if groups.n_unique() < len(groups):
+            return f"groups of {by!r} have rows in several arms"
+        assigned = key.cast(pl.String).cast(pl.Enum(arms)).to_physical().to_list()
+        sizes_of = AssignedGroups.from_sizes(assigned, counts.to_list())
+        if sizes_of.concentrations != stated.concentrations:
+            return f"the groups of {by!r} have other sizes than stated"
+        return None
+
+    def _counted(self, names: tuple[str, ...]) -> list[pl.Series]:
+        """Distinct values of some columns, and how many rows have them."""
+        import polars as pl
+
+        # By position: a column may be called as the number of rows is.
+        keys = [column(name).alias(str(index)) for index, name in enumerate(names)]
+        return collect_rows(self.units.select(keys).group_by(pl.all()).len()).get_columns()
+
+    def folds(self) -> str | None:
+        """Whether folds follow from ids."""
+        n_folds = self.layout.folds
+        if n_folds == 1:
+            return None
+        return self._follow_from_ids(
+            FOLD,
+            lambda ids, held: np.array_equal(held, fold_numbers(UnitIds(unnamed(ids)), n_folds)),
+            "rows are in other folds than their ids lead to",
+        )
+
+    def questions(self) -> str | None:
+        """Whether questions follow from ids."""
+        rule, names = self.release.asking, self.columns.question_names
+        if rule is None:
+            return None
+        return self._follow_from_ids(
+            QUESTION,
+            lambda ids, held: rule.asks(ids, held, names),
+            "rows answer other questions than their ids lead to",
+        )
+
+    def _follow_from_ids(
+        self, name: str, follows: Callable[[pl.Series, pl.Series], bool], problem: str
+    ) -> str | None:
+        unit = self.columns.unit
+        with released_row_errors():
+            for batch in self.units.select(column(unit), name).collect_batches():
+                if batch[unit].null_count():
+                    return "rows lack an id"
+                if not follows(batch[unit], batch[name]):
+                    return problem
+        return None
+
+    def parts(self) -> str | None:
+        """Whether files of many machines are as many, and as long, as those of a release."""
+        import polars as pl
+
+        names = unit_files(self.manifest)
+        if len(names) != -(-self.layout.n_units // ROWS_PER_PART):
+            return "rows are in another number of files than so many rows are"
+        if self.manifest.row_order == "table":
+            for name in names[:-1]:
+                counted = collect_rows(self.files.scan_parquet([name]).select(pl.len()))
+                if counted.item() != ROWS_PER_PART:
+                    return f"{name} has another number of rows than such a file has"
+        return None
+
+    def order(self) -> str | None:
+        """Whether ids are in order within each file: files of many machines hold them by a hash."""
+        unit = column(self.columns.unit)
+        for name in unit_files(self.manifest):
+            rows = self.files.scan_parquet([name])
+            if collect_rows(rows.select((unit < unit.shift(1)).any())).item():
+                return f"{name} is in another order, which may depend on outcomes"
+        return None
+
+
+def _run(name: str, check: Callable[[], str | None]) -> Check:
+    """A check; what it raises is what is wrong."""
+    try:
+        return Check(name, check())
     except ClusterDPError as error:
         return Check(name, str(error))
-    if others:
-        name += f" (as far as their pages show, which {' and '.join(sorted(others))} wrote)"
-    return Check(name, None)
-
-
-def _check_parts(folder: Files, manifest: Manifest, release: Release) -> str | None:
-    """Whether files that many machines wrote are as many, and as long, as those of a release."""
-    import polars as pl
-
-    names, n_units = unit_files(manifest), release.layout.n_units
-    if len(names) != -(-n_units // ROWS_PER_PART):
-        return "rows are in another number of files than so many rows are"
-    if manifest.row_order == "table":
-        for name in names[:-1]:
-            if collect_rows(folder.scan_parquet([name]).select(pl.len())).item() != ROWS_PER_PART:
-                return f"{name} has another number of rows than such a file has"
-    return None
-
-
-def _check_pages(folder: Files, release: Release, manifest: Manifest) -> list[Check]:
-    """The texts for people, also where another version is said to have written them.
-
-    Whoever forges them could claim that. So other words are a problem in either case.
-    """
-    channels = [question.channel for question in release.questions]
-    seen = what_is_visible(manifest, release.layout, channels)
-    notes = release_notes(manifest, release.layout, channels)
-    pages = {
-        README: ("the README", write_readme(manifest, unit_files(manifest), seen, notes)),
-        INDEX: (INDEX, write_card(manifest, manifest.files, seen, notes)),
-    }
-    problem = "{} is not what was published"
-    if manifest.software != software_name():
-        problem = (
-            f"{{}} is not what {software_name()} writes, and {MANIFEST} names {manifest.software}: "
-            "nothing is known of its words; verify with that version"
-        )
-    return [
-        Check.of(
-            f"{called} follows from the manifest",
-            problem.format(name),
-            holds=folder.read(name, manifest.files[name].bytes) == written.encode(),
-        )
-        for name, (called, written) in pages.items()
-    ]
-
-
-def _check_look(release: Release, manifest: Manifest) -> list[Check]:
-    """Whether clips, grids and prior follow from the look; nothing is to be checked without one."""
-    if not any(manifest.before_look):
-        return []
-    name, questions = "clips, grids and prior follow from the look", release.questions
-    declared = [
-        Settled(question.space, question.mechanism)
-        if before is None
-        else Settled(before.outcomes.categories(), question.mechanism.with_prior(before.prior))
-        for question, before in zip(questions, manifest.before_look, strict=True)
-    ]
-    spaces = together([one.space for one in declared])
-    mechanisms = [one.mechanism for one in declared]
-    try:
-        settled = settle(spaces, mechanisms, release.layout, release.looks)
-    except ClusterDPError as error:
-        return [Check(name, str(error))]
-    same = all(
-        _is_settled(*one)
-        for one in zip(questions, settled, manifest.expected, release.looks, strict=True)
-    )
-    problem = (
-        "the outcomes, the prior or what is expected in manifest.json are not what look.parquet "
-        "leads to"
-    )
-    return [Check.of(name, problem, holds=same)]
 
 
 def _is_settled(
@@ -286,72 +458,6 @@ def _is_settled(
     return same and expected == (tuple(shown.tolist()),)
 
 
-def _check_channel(release: Release, place: int) -> list[Check]:
-    """The checks of a question's channel; where there are several, they say which."""
-    question = release.questions[place]
-    assert question.channel is not None  # noqa: S101 - only called then
-    rows = question.mechanism.settled_rows(question.space)
-    histogram, arrays = histogram_of(question.statistics), question.channel.arrays()
-    cells = _cells_of_questions(release)[place]
-    found = rows.checks(arrays, cells, release.layout, question.space, histogram)
-    if len(release.questions) == 1:
-        return found
-    name = release.columns.question_names[place]
-    return [one._replace(name=f"question {name}: {one.name}") for one in found]
-
-
-def _cells_of_questions(release: Release) -> list[pl.DataFrame]:
-    questions = [(question.mechanism, question.space) for question in release.questions]
-    return cells_of_questions(release.cells, release.columns, questions)
-
-
-def _check_readable(release: Release) -> str | None:
-    """Kept columns, too, which no other check reads; and whether texts can be shown."""
-    import polars as pl
-
-    rows = scan_units(release)
-    collect_rows(rows.select(pl.all().null_count()))
-    named = (release.columns.unit, *release.columns.kept)
-    for held in collect_rows(look_for_unplain(rows, named)):
-        if held.any():
-            return f"rows have values of {held.name!r} with control characters"
-    return None
-
-
-def _check_rows(release: Release) -> str | None:
-    count_released(release)  # or an error that says what is wrong
-    return None
-
-
-def _check_debiased(release: Release) -> str | None:
-    columns, layout = release.columns, release.layout
-    several = [QUESTION] if columns.question_names else []
-    # Inverses tell -0.0 from 0.0, which are one value otherwise.
-    signs = ((1 / column(name)).alias(f"1 / {name}") for name in columns.debiased)
-    held = map(column, (*columns.cell, *several, RESPONSE, *columns.debiased))
-    distinct = collect_rows(scan_units(release).select(*held, *signs).unique())
-    parts = zip(release.questions, _cells_of_questions(release), strict=True)
-    for place, (question, of_cells) in enumerate(parts):
-        declared, rows = question.space.declared, distinct
-        if several:
-            rows = distinct.filter(column(QUESTION) == columns.question_names[place])
-        names = debiased_names(declared.names, declared.missing)
-        if rows.select(columns_of(columns.debiased)).null_count().row(0) != tuple(
-            0 if name in names else len(rows) for name in columns.debiased
-        ):
-            return "rows have debiased outcomes of questions that their units were not asked"
-        cells, responses = released_cells(rows, columns, layout), rows[RESPONSE].to_numpy()
-        decoded = debiased_columns(_published_decode(question, of_cells), declared)
-        for decode, name in zip(decoded, names, strict=True):
-            # To the last bit: what is left of a number could carry outcomes.
-            found, expected = rows[name].to_numpy(), decode[cells, responses]
-            signs_found = np.signbit(rows[f"1 / {name}"].to_numpy())
-            same = (found == expected) & (signs_found == np.signbit(expected))
-            if not same.all():
-                return f"rows have values of {name!r} that their responses do not lead to"
-    return None
-
-
 def _published_decode(
     question: ReleasedQuestion, cells: pl.DataFrame
 ) -> Callable[[int], FloatArray]:
@@ -362,96 +468,3 @@ def _published_decode(
         return lambda metric: channel.decode(metric)[channel.groups.ravel()]
     stated = np.array(cells["decode"].to_list())
     return lambda metric: stated[:, metric]
-
-
-def _check_order(release: Release, parts: dict[str, pl.LazyFrame]) -> str | None:
-    """Within each file: files of many machines hold ids by their hash."""
-    unit = column(release.columns.unit)
-    for name, part in parts.items():
-        if collect_rows(part.select((unit < unit.shift(1)).any())).item():
-            return f"{name} is in another order, which may depend on outcomes"
-    return None
-
-
-def _check_breakdowns(release: Release) -> str | None:
-    import polars as pl
-
-    arm = release.columns.arm
-    arms = release.cells[arm].head(len(release.layout.arms)).cast(pl.String)
-    for one in release.layout.breakdowns:
-        names = [*one.columns, arm]
-        # By position: a column may be called as the number of rows is.
-        keys = [column(name).alias(str(place)) for place, name in enumerate(names)]
-        counted = collect_rows(scan_units(release).select(keys).group_by(pl.all()).len())
-        labels = (*one.labels, tuple(arms))
-        codes = np.zeros(len(counted), dtype=np.int64)
-        for place, (name, known) in enumerate(zip(names, labels, strict=True)):
-            texts = counted[str(place)].cast(pl.String)
-            found = texts.cast(pl.Enum(known), strict=False).to_physical()
-            if found.null_count():
-                return f"rows have a value of {name!r} that no group has"
-            codes = codes * len(known) + found.to_numpy()
-        sizes = np.zeros(one.sizes.size, dtype=np.int64)
-        np.add.at(sizes, codes, counted["len"].to_numpy())
-        if not np.array_equal(sizes.reshape(one.sizes.shape), one.sizes):
-            return f"the groups by {', '.join(one.columns)} have other sizes than stated"
-    return _check_assigned(release, arms)
-
-
-def _check_assigned(release: Release, arms: pl.Series) -> str | None:
-    """Whether groups that were assigned as a whole have one arm each, and the stated sizes."""
-    import polars as pl
-
-    stated, by = release.layout.assigned, release.columns.assigned_by
-    if stated is None or by is None:
-        return None
-    keys = [column(by).alias("0"), column(release.columns.arm).alias("1")]
-    counted = collect_rows(scan_units(release).select(keys).group_by(pl.all()).len())
-    if counted["0"].n_unique() < len(counted):
-        return f"groups of {by!r} have rows in several arms"
-    codes = counted["1"].cast(pl.String).cast(pl.Enum(arms)).to_physical().to_list()
-    found = AssignedGroups.from_sizes(codes, counted["len"].to_list())
-    if found.concentrations != stated.concentrations:
-        return f"the groups of {by!r} have other sizes than stated"
-    return None
-
-
-def _check_folds(release: Release) -> str | None:
-    if release.layout.folds == 1:
-        return None
-    columns, n_folds = release.columns, release.layout.folds
-    with read_errors():
-        for batch in scan_units(release).select(column(columns.unit), FOLD).collect_batches():
-            units = UnitIds(unnamed(batch[columns.unit]))
-            if units.ids.null_count():
-                return "rows lack an id"
-            if not np.array_equal(batch[FOLD], fold_numbers(units, n_folds)):
-                return "rows are in other folds than their ids lead to"
-    return None
-
-
-def _check_questions(release: Release) -> str | None:
-    if release.asking is None:
-        return None
-    columns = release.columns
-    with read_errors():
-        for batch in scan_units(release).select(column(columns.unit), QUESTION).collect_batches():
-            if batch[columns.unit].null_count():
-                return "rows lack an id"
-            held = (batch[columns.unit], batch[QUESTION])
-            if not release.asking.asks(*held, columns.question_names):
-                return "rows answer other questions than their ids lead to"
-    return None
-
-
-def _check_units(release: Release) -> str | None:
-    import polars as pl
-
-    unit = column(release.columns.unit)
-    counted = scan_units(release).select(
-        units=unit.n_unique(), gaps=unit.null_count(), rows=pl.len()
-    )
-    n_units, n_gaps, n_rows = collect_rows(counted).row(0)
-    if n_gaps:
-        return "rows lack an id"
-    return None if n_units == n_rows else "rows repeat an id"

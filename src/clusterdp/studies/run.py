@@ -53,7 +53,7 @@ EXPERIMENTS = {
 }
 
 
-def parse_numbers(names: list[str]) -> list[int]:
+def parse_experiments(names: list[str]) -> list[int]:
     """Which experiments: `all`, or numbers from 1 to 7."""
     if not names or names == ["all"]:
         return sorted(EXPERIMENTS)
