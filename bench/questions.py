@@ -62,9 +62,7 @@ def some_table(rng: np.random.Generator) -> pl.DataFrame:
             "tier": rng.integers(0, 8, N_UNITS),
             **{name: held.astype(np.int64) for name, held in binary.items()},
             "sessions": np.minimum(rng.negative_binomial(0.3, 0.07, N_UNITS), 200),
-            "revenue": np.where(
-                rng.random(N_UNITS) < 0.04, np.minimum(rng.lognormal(5, 1, N_UNITS), 1000), 0.0
-            ),
+            "revenue": np.where(bought, np.minimum(rng.lognormal(5, 1, N_UNITS), 1000), 0.0),
             "score": np.where(rng.random(N_UNITS) < 0.1, score, np.nan),
             "minutes": np.minimum(rng.exponential(12, N_UNITS), 600),
             "items": np.minimum(rng.poisson(0.2, N_UNITS), 5),
