@@ -92,16 +92,6 @@ def test_a_kept_column_is_of_a_type_that_is_kept(hidden: pl.Expr, published: Pat
     assert problems(published) == ["manifest, checksums and schema"]
 
 
-def test_the_name_of_a_mechanism_is_no_markdown(published: Path) -> None:
-    def rename(content: dict[str, Any]) -> None:
-        content["questions"][0]["mechanism"]["name"] = "Exact** <!-- **Privacy.**"
-
-    forge(published, rename)
-    readme = " ".join((published / "README.md").read_text().split())
-    assert r"by the mechanism Exact\*\* \<\!-- \*\*Privacy" in readme
-    assert "the name of the mechanism" in said_of(published)
-
-
 @pytest.mark.parametrize(
     ("name", "problem"),
     [("README.md", "the README"), ("index.html", "index.html")],
@@ -231,6 +221,37 @@ def test_every_text_and_number_of_a_manifest_is_derived_again(
             accepted.add(top)
             assert top in said or str(place[1]) in said
     assert accepted <= OWNERS
+
+
+BEFORE_LOOK: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a prior of no categories": lambda one: one.update(prior=[0.5, 0.5]),
+    "a prior below zero": lambda one: one.update(prior=[-5.0, 1e300]),
+    "other grids": lambda one: one["outcomes"]["grids"].update(rounds=[0.0]),
+    "another name": lambda one: one["outcomes"]["declared"]["outcomes"][0].update(name=" rounds"),
+}
+
+
+@pytest.mark.parametrize("change", BEFORE_LOOK.values(), ids=BEFORE_LOOK)
+def test_what_was_declared_before_a_look_is_of_its_outcomes(
+    change: Callable[[dict[str, Any]], object], folders: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folders["look"], copy)
+    forge(copy, lambda held: change(held["before_look"][0]))
+    assert problems(copy)
+    assert "what was declared before the look" in said_of(folders["look"])
+
+
+def test_the_name_of_a_mechanism_is_no_place_for_sentences(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folders["counts"], copy)
+    said = "Optimal, epsilon 0.1: certified"
+    forge(copy, lambda held: held["questions"][0]["mechanism"].update(name=said))
+    assert problems(copy)
+    with pytest.raises(cdp.ParameterError, match="letters, spaces and hyphens"):
+        cdp.Mechanism(name=said, rows=cdp.optimal(epsilon=1).rows)
 
 
 def said_of(folder: Path) -> set[str]:

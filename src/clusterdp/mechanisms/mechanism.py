@@ -8,6 +8,7 @@ the numbers the machine uses, and `Mechanism.guarantee` states what those cost.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
 
 S = TypeVar("S", bound=NoisyStatistic)
+
+
+_NAME = re.compile(r"[^\W\d_](?:[^\W\d_]|[ \-\u2013]){0,39}")
 
 
 class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +61,11 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 < self.asked <= ASKED_TOTAL:
             raise ParameterError(
                 f"asked must be a whole number from 1 to {ASKED_TOTAL}, got {self.asked}"
+            )
+        if not _NAME.fullmatch(self.name):
+            raise ParameterError(
+                "the name of a mechanism is one to 40 letters, spaces and hyphens, since it is "
+                f"published and nothing explains it; got {len(self.name)} characters"
             )
         if not self.statistics and self.rows is None:
             raise ParameterError(f"{self.name} would publish neither rows nor statistics")

@@ -87,6 +87,17 @@ class BeforeLook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """What is declared of a release."""
         return cls(outcomes=space.record(), prior=mechanism.prior)
 
+    def is_of(self, names: tuple[str, ...]) -> bool:
+        """Whether it declares outcomes of these names, and a prior of their categories."""
+        try:
+            space = self.outcomes.categories()
+        except ClusterDPError:
+            return False
+        prior = self.prior or (1.0,) * space.n_categories
+        is_prior = len(prior) == space.n_categories and min(prior) >= 0 < math.fsum(prior)
+        known = tuple(space.declared.names) == names and space.record() == self.outcomes
+        return known and is_prior
+
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a release is, and what it promises.
@@ -288,9 +299,7 @@ def unseal(content: bytes) -> Manifest:
     _check_assignment(manifest)
     if manifest.aggregates and set(manifest.aggregates) != set(manifest.terms.outcome_names):
         raise FormatError("manifest.json does not hold together: see 'aggregates'")
-    looked = [mechanism.look is not None for mechanism in manifest.terms.mechanisms]
-    if [one is not None for one in manifest.before_look] != looked:
-        raise FormatError("manifest.json does not hold together: see 'before_look'")
+    _check_before_look(manifest)
     _check_asking(manifest)
     return manifest
 
@@ -354,6 +363,16 @@ def _check_asking(manifest: Manifest) -> None:
     stated = None if rule is None else rule.asked
     if stated != (tuple(one.asked for one in terms.mechanisms) if is_asked else None):
         raise FormatError("manifest.json does not hold together: see 'asking'")
+
+
+def _check_before_look(manifest: Manifest) -> None:
+    looked = [mechanism.look is not None for mechanism in manifest.terms.mechanisms]
+    pairs = zip(manifest.questions, manifest.before_look, strict=False)
+    sound = [one is not None for one in manifest.before_look] == looked and all(
+        before is None or before.is_of(question.names) for question, before in pairs
+    )
+    if not sound:
+        raise FormatError("manifest.json does not hold together: see 'before_look'")
 
 
 def _check_expected(manifest: Manifest) -> None:

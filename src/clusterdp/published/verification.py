@@ -83,6 +83,7 @@ def owners_words(manifest: Manifest) -> list[str]:
             for one, before in zip(manifest.expected, manifest.before_look, strict=True)
             if before is None
         ),
+        "what was declared before the look": any(manifest.before_look),
         "prior": any(
             one.prior is not None and one.look is None for one in manifest.terms.mechanisms
         ),
