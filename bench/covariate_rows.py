@@ -11,14 +11,14 @@ from clusterdp.estimation.reading.covariates import Piece
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.reading.profiles import Outputs
+    from clusterdp.estimation.means.responses import ResponseValues
 
 
 def to_rows(
     cells: IntArray,
     responses: IntArray,
     covariates: FloatArray,
-    outputs: Outputs,
+    outputs: ResponseValues,
     shape: tuple[int, int],
 ) -> CovariateRows:
     """Rows with covariates, from their cells and responses.
@@ -37,7 +37,7 @@ def to_rows(
 
     def pieces(arm: int) -> list[Piece]:
         chosen = cells % shape[1] == arm
-        return [Piece(entries[chosen], covariates[:, chosen])]
+        return [(entries[chosen], covariates[:, chosen])]
 
     return CovariateRows(
         cells=keys // n_responses,

@@ -13,17 +13,22 @@ import numpy as np
 
 from bench.metric_draws import Drawn, Experiment, by_replicate, means_of_arms
 from clusterdp.estimation.means.arms import weigh
-from clusterdp.estimation.means.calibration import calibrate, public_ridge
+from clusterdp.estimation.means.calibration import fit_calibration, public_ridge
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._covariance import Products, common_factor, joint_noise
+from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.metrics._covariance import (
+    arm_covariances,
+    common_factor,
+    joint_noise,
+    product_bounds,
+)
 from clusterdp.estimation.metrics.exposure import (
     PUBLIC_NOISE,
+    independent_ratio,
     public_outputs,
-    told_apart,
-    told_together,
+    shared_channel_ratio,
 )
-from clusterdp.estimation.reading.crossing import arm_covariances
-from clusterdp.estimation.reading.profiles import Profiles, ProfileSums
+from clusterdp.estimation.reading.profiles import Profiles
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
@@ -33,10 +38,9 @@ from clusterdp.statistics.noise import simulated_noise
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.means.arms import ArmMeans
-    from clusterdp.estimation.means.sums import CellMoments
+    from clusterdp.estimation.means.responses import CellMoments, ResponseValues
     from clusterdp.estimation.metrics._composed import ArmEstimates
     from clusterdp.estimation.metrics.exposure import ExposedEffect
-    from clusterdp.estimation.reading.profiles import Outputs
     from clusterdp.mechanisms.mechanism import Mechanism
 
 _VALUES = np.arange(4.0)
@@ -117,7 +121,7 @@ def told_by_response(
     """Exposure and outcome are in one question."""
     exposure, spend = (CategoryFunction.declared(str(place), JOINT, place) for place in (0, 1))
     pairs, factor = shared_estimates(drawn, (spend, exposure), spend, JOINT, mechanism, rng)
-    return [told_together(*pair, factor=factor) for pair in pairs]
+    return [shared_channel_ratio(*pair, factor=factor) for pair in pairs]
 
 
 def shared_estimates(  # noqa: PLR0913, PLR0917 - the parts of a simulated release
@@ -143,11 +147,11 @@ def shared_estimates(  # noqa: PLR0913, PLR0917 - the parts of a simulated relea
     everyone = inside + question.channel.simulate(drawn.everyone - drawn.inside, rng)
     factor = common_factor(*(one.unit_noise(mechanism, space) for one in functions))
     readings, noise = ridge_of.readings(question.statistics), ridge_of.unit_noise(mechanism, space)
-    ridge = public_ridge(readings, Profiles.of_cells(drawn.layout), noise)
+    ridge = public_ridge(readings, Profiles.from_layout(drawn.layout), noise)
     above, below = functions
     first, second = (one.outputs(question.channel, question.prior) for one in functions)
     metrics = [(above, first), (below, second)]
-    for product in Products.of(above, below, question.channel, question.prior):
+    for product in product_bounds(above, below, question.channel, question.prior):
         for times in (factor, -factor):
             side = above.minus(-times, below)
             outputs = side.outputs(question.channel, question.prior)
@@ -185,7 +189,7 @@ def _crossed(
     weights = weigh(first.moments.sizes, drawn.layout, [0, 1])
     covariances = arm_covariances(first.moments, second.moments, products, weights).sum(axis=-1)
     pairs = zip(_arms([first, second], drawn), covariances, strict=True)
-    return [told_apart(*arms, sampling=(float(one), float(one))) for arms, one in pairs]
+    return [independent_ratio(*arms, sampling=(float(one), float(one))) for arms, one in pairs]
 
 
 def _arms(found: list[Released], drawn: Drawn) -> list[tuple[ArmEstimates, ArmEstimates]]:
@@ -229,14 +233,16 @@ class _Block:
         inside: IntArray,
         everyone: IntArray,
         function: CategoryFunction,
-        outputs: Outputs,
+        outputs: ResponseValues,
         ridge: FloatArray | None = None,
     ) -> Released:
         """Means of a function of those inside, calibrated."""
-        profiles = Profiles.of_cells(self.layout)
-        part, whole = (ProfileSums.of_cell_counts(one, outputs) for one in (inside, everyone))
+        profiles = Profiles.from_layout(self.layout)
+        part, whole = (ProfileSums.from_cell_counts(one, outputs) for one in (inside, everyone))
         noise = function.unit_noise(self.mechanism, self.space)
-        calibration = calibrate(function.readings(self.statistics), profiles, whole, noise, ridge)
+        calibration = fit_calibration(
+            function.readings(self.statistics), profiles, whole, noise, ridge
+        )
         known = np.array_equal(inside, everyone)
         return Released(
             means_of_arms(part, self.layout, profiles, calibration, everyone=known),
@@ -248,12 +254,12 @@ class _Block:
 
 def _known(counts: IntArray, values: FloatArray, drawn: Drawn) -> Released:
     """Means of a public column; axes of counts `[..., cluster, arm, value]`."""
-    profiles, middle = Profiles.of_cells(drawn.layout), PUBLIC_NOISE.origin
+    profiles, middle = Profiles.from_layout(drawn.layout), PUBLIC_NOISE.origin
     outputs = public_outputs(drawn.layout.sizes.shape)._replace(
         values=values[np.newaxis] - middle, noise=np.zeros((1, len(values)))
     )
-    part = ProfileSums.of_cell_counts(counts, outputs)
-    calibration = calibrate((), profiles, part, PUBLIC_NOISE)
+    part = ProfileSums.from_cell_counts(counts, outputs)
+    calibration = fit_calibration((), profiles, part, PUBLIC_NOISE)
     return Released(
         means_of_arms(part, drawn.layout, profiles, calibration, everyone=False),
         part.cell_moments(profiles),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.means.sums import Use
+    from clusterdp.estimation.effects.effect import Use
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.studies.simulation import Population

@@ -20,20 +20,15 @@ from bench.covariate_rows import to_rows
 from clusterdp.cells.layout import Layout
 from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.channels.base import TABLE_TOTAL
-from clusterdp.estimation.effects.effect import Target, to_effect
+from clusterdp.estimation.effects.effect import EffectArrays, Target, to_effect
 from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.means import weights as cell_weights
 from clusterdp.estimation.means.arms import arm_effects, to_means
-from clusterdp.estimation.means.calibration import Functional, calibrate
+from clusterdp.estimation.means.calibration import fit_calibration
 from clusterdp.estimation.means.functions import declared_noise
-from clusterdp.estimation.means.sums import EffectArrays
-from clusterdp.estimation.reading.profiles import (
-    Counted,
-    Outputs,
-    Profiles,
-    ProfileSums,
-    spread_cells,
-)
+from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
+from clusterdp.estimation.means.sums import WeightedSums
+from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts, spread_cells
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.statistics.base import CellTotals
@@ -44,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.effects.effect import Effect
     from clusterdp.estimation.means.calibration import Calibration
-    from clusterdp.estimation.report.results import Effect
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_REPLICATES = 2000
@@ -169,10 +164,13 @@ def segment_effects(
     assert cells.channel is not None  # noqa: S101 - all mechanisms here release rows
     released = cells.channel.simulate(inside, rng)
     everyone = released + cells.channel.simulate(others, rng)
-    profiles, outputs = Profiles.of_cells(layout), Outputs.of(cells.channel, SPACE)
-    part, whole = (ProfileSums.of_cell_counts(counts, outputs) for counts in (released, everyone))
+    profiles, outputs = (
+        Profiles.from_layout(layout),
+        ResponseValues.from_channel(cells.channel, SPACE),
+    )
+    part, whole = (ProfileSums.from_cell_counts(counts, outputs) for counts in (released, everyone))
     readings = [reading for one in cells.statistics for reading in one.sum_readings()]
-    calibration = calibrate(readings, profiles, whole, declared_noise(mechanism, SPACE))
+    calibration = fit_calibration(readings, profiles, whole, declared_noise(mechanism, SPACE))
     arrays = arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
     sizes = part.cell_moments(profiles).sizes.sum(axis=-2)
     return [as_effects(arrays, layout, sizes, arm) for arm in layout.treatments]
@@ -198,7 +196,7 @@ def adjusted_effects(
     """Lin-adjusted effects in the segment; the covariate is a noisy outcome of control."""
     layout = units.layout
     covariate = units.outcomes[:, 0] + rng.normal(size=len(units.clusters))
-    pair, profiles = [0, 1], Profiles.of_cells(layout)
+    pair, profiles = [0, 1], Profiles.from_layout(layout)
     chosen = np.flatnonzero(units.inside)
     of = Target("outcome", layout.arms[1], layout.arms[0])
     effects = []
@@ -210,10 +208,10 @@ def adjusted_effects(
         )
         weights = cell_weights.weigh_cells(rows.sizes, layout, pair)
         sums = rows.covariate_sums(1)
-        counted = Counted(cells[chosen], released[chosen], np.ones_like(chosen))
-        part = ProfileSums.of_rows(counted, profiles, outputs)
+        counted = ResponseCounts(cells[chosen], released[chosen], np.ones_like(chosen))
+        part = ProfileSums.from_rows(counted, profiles, outputs)
         each = spread_cells(weights.of_units(), profiles, pair)
-        plain = calibration.apply(Functional.of_rows(part, each))
+        plain = calibration.apply(WeightedSums.from_rows(part, each))
         means, moments, explained = adjustment.adjusted_means(
             rows, sums, weights, pair, layout.sizes.size, plain
         )
@@ -225,7 +223,7 @@ def adjusted_effects(
 
 def release_rows(
     units: Units, cells: IntArray, mechanism: Mechanism, rng: np.random.Generator
-) -> tuple[IntArray, Outputs, Calibration]:
+) -> tuple[IntArray, ResponseValues, Calibration]:
     """The response of every unit, what responses tell, and the calibration by sums.
 
     Args:
@@ -244,11 +242,11 @@ def release_rows(
     assert isinstance(channel, OptimalChannel)  # noqa: S101 - `optimal` without counts
     limits = np.cumsum(channel.tables[0] / TABLE_TOTAL, axis=1)
     released = (rng.random(len(cells))[:, np.newaxis] > limits[outcomes]).sum(axis=1)
-    outputs, profiles = Outputs.of(channel, SPACE), Profiles.of_cells(layout)
-    counted = Counted(cells, released, np.ones_like(cells))
-    whole = ProfileSums.of_rows(counted, profiles, outputs)
+    outputs, profiles = ResponseValues.from_channel(channel, SPACE), Profiles.from_layout(layout)
+    counted = ResponseCounts(cells, released, np.ones_like(cells))
+    whole = ProfileSums.from_rows(counted, profiles, outputs)
     readings = [reading for one in statistics for reading in one.sum_readings()]
-    calibration = calibrate(readings, profiles, whole, declared_noise(mechanism, SPACE))
+    calibration = fit_calibration(readings, profiles, whole, declared_noise(mechanism, SPACE))
     return released, outputs, calibration
 
 

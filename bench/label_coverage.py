@@ -19,7 +19,7 @@ import clusterdp as cdp
 from bench.label_draws import LABELS, PROBS, Clusters, effects_of
 
 if TYPE_CHECKING:
-    from clusterdp.estimation.report.results import Effect
+    from clusterdp.estimation.effects.effect import Effect
 
 N_REPLICATES = 2000
 LEVEL = 0.95

@@ -13,9 +13,10 @@ import numpy as np
 from clusterdp.cells.layout import Layout
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics.mean import MetricRows, Wanted
-from clusterdp.estimation.reading.clusters import LabelWeights
-from clusterdp.estimation.reading.profiles import Counted, Profiles
+from clusterdp.estimation.metrics.base import EstimateRequest, QuestionRows
+from clusterdp.estimation.metrics.mean import mean_effects
+from clusterdp.estimation.reading.clusters import ClusterInversion
+from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
 from clusterdp.estimation.reading.segments import RowCounts
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.outcomes.categories import Categories
@@ -26,7 +27,7 @@ from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.report.results import Effect
+    from clusterdp.estimation.effects.effect import Effect
     from clusterdp.mechanisms.mechanism import Mechanism
 
 COLUMN = "region"
@@ -80,10 +81,10 @@ class Clusters(NamedTuple):
         given = np.einsum("cay,cl->lay", joint, self.response.probs())
         return rng.multinomial(self.n_units, given.ravel()).reshape(given.shape)
 
-    def weights(self) -> LabelWeights:
+    def weights(self) -> ClusterInversion:
         """What units count; as declared, if probabilities differ."""
         unequal = len(set(self.treated)) > 1
-        return LabelWeights(
+        return ClusterInversion(
             column=COLUMN,
             groups=LABELS,
             inverse=self.response.inverse(),
@@ -100,7 +101,7 @@ def _outcomes() -> FloatArray:
 
 
 def effects_of(
-    counts: IntArray, weights: LabelWeights, mechanism: Mechanism, rng: np.random.Generator
+    counts: IntArray, weights: ClusterInversion, mechanism: Mechanism, rng: np.random.Generator
 ) -> list[Effect]:
     """Effects on everyone and in every true cluster, from one release of counted units."""
     layout = Layout(clusters=LABELS, arms=(0, 1), control=0, sizes=counts.sum(axis=-1))
@@ -110,7 +111,7 @@ def effects_of(
     question = ReleasedQuestion(
         space=SPACE, mechanism=mechanism, statistics=drawn.statistics, channel=drawn.channel
     )
-    wanted = Wanted(
+    request = EstimateRequest(
         layout=layout,
         estimator="stratified",
         covariates=(),
@@ -118,20 +119,22 @@ def effects_of(
         holdout=None,
         differences=None,
         level=0.95,
-        labels=weights,
+        inversion=weights,
     )
     rows = _counted_rows(drawn.channel.simulate(counts, rng), layout)
-    measured = wanted.measured(CategoryFunction.declared("spend", SPACE, 0), question)
-    return MetricRows.of(measured, rows, wanted).estimate().effects
+    (data,) = QuestionRows(question, rows, request).read(
+        CategoryFunction.declared("spend", SPACE, 0)
+    )
+    return mean_effects(data).effects
 
 
 def _counted_rows(released: IntArray, layout: Layout) -> RowCounts:
     """Released rows by cell and response, with every true cluster as a segment."""
     by_cell = released.reshape(layout.sizes.size, -1)
     cells, responses = np.indices(by_cell.shape)
-    whole = Counted(cells.ravel(), responses.ravel(), by_cell.ravel())
+    whole = ResponseCounts(cells.ravel(), responses.ravel(), by_cell.ravel())
     return RowCounts(
-        profiles=Profiles.of_cells(layout),
+        profiles=Profiles.from_layout(layout),
         whole=whole,
         segments=tuple((((COLUMN, label),), whole) for label in LABELS),
     )

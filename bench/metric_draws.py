@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.cells.layout import Layout
+from clusterdp.estimation.effects.effect import FEW_UNITS
 from clusterdp.estimation.effects.intervals import EVERYTHING, ArmPair, quantile
 from clusterdp.estimation.means.arms import to_means, weigh
-from clusterdp.estimation.means.calibration import Functional, calibrate, public_ridge
+from clusterdp.estimation.means.calibration import fit_calibration, public_ridge
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.estimation.means.responses import CellMoments, ProfileSums
+from clusterdp.estimation.means.sums import WeightedSums
 from clusterdp.estimation.means.weights import arm_variances
 from clusterdp.estimation.metrics._composed import ArmEstimates
-from clusterdp.estimation.metrics.levels import ArmBounds, ArmLevels, Levels, MeanBounds
+from clusterdp.estimation.metrics.levels import ArmBounds, ArmLevels, BoundsEstimator, Levels
 from clusterdp.estimation.metrics.quantiles import ArmQuantile, QuantilePair
 from clusterdp.estimation.metrics.ratio import ArmRatio
-from clusterdp.estimation.reading.profiles import Profiles, ProfileSums, spread_cells
-from clusterdp.estimation.report.results import FEW_UNITS
+from clusterdp.estimation.reading.profiles import Profiles, spread_cells
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
@@ -144,7 +145,7 @@ class Question(NamedTuple):
 def questions(n_outcomes: int) -> list[tuple[Experiment, Question]]:
     """A share, two quantiles and a ratio for outcomes with so many values."""
     alone, joint = Experiment.of(n_outcomes), Experiment.with_visits(n_outcomes)
-    levels = Levels.of("spend", alone.space)
+    levels = Levels.from_space("spend", alone.space)
     return [
         (alone, _mean("share", levels.functions[n_outcomes // 2 - 1], alone.probs)),
         (alone, _quantile(0.5, levels, alone.probs, levels.values)),
@@ -163,8 +164,10 @@ def number_questions(points: Sequence[float]) -> list[tuple[Experiment, Question
     experiment = Experiment(
         space, np.stack([grid.rounded(Density(steps=steps, probs=each)) for each in probs])
     )
-    levels = Levels.of("rounds", space)
-    bounds = MeanBounds.of_share(Threshold(outcome="rounds", sign=">=", threshold=25.0), space)
+    levels = Levels.from_space("rounds", space)
+    bounds = BoundsEstimator.from_comparison(
+        Threshold(outcome="rounds", sign=">=", threshold=25.0), 0, space
+    )
     shares = probs @ (values >= 25)
     between = Question(
         "share between", bounds.functions, ArmBounds, (float(shares[0]), float(shares[1]))
@@ -184,7 +187,7 @@ def jump_questions() -> list[tuple[Experiment, Question]]:
     upper = np.array([0.495, 0.505])
     probs = np.zeros((2, 5))
     probs[:, 0], probs[:, -1] = 1 - upper, upper
-    levels = Levels.of("stars", space)
+    levels = Levels.from_space("stars", space)
     median = _quantile(0.5, levels, probs, levels.values)
     experiment = Experiment(space, probs)
     return [(experiment, median), (experiment, median._replace(name=AS_NORMAL, compare=ArmPair))]
@@ -209,9 +212,9 @@ def _quantile(share: float, levels: Levels, probs: FloatArray, values: FloatArra
     return Question(
         "median" if share == 0.5 else f"P{100 * share:.0f}",
         levels.functions,
-        lambda arm: ArmQuantile(ArmLevels.of(levels, arm), share),
+        lambda arm: ArmQuantile(ArmLevels.from_estimates(levels, arm), share),
         (control, treated),
-        compare=QuantilePair.of,
+        compare=QuantilePair,
         span=(float(levels.values[0]), float(levels.values[-1])),
         share=None if levels.step else share,
     )
@@ -228,7 +231,7 @@ def ratio_question(joint: Experiment) -> Question:
     return Question(
         "ratio",
         (above, below, third),
-        lambda arm: ArmRatio.of(arm, control),
+        lambda arm: ArmRatio.polarized(arm, control),
         (control, treated),
         third,
     )
@@ -267,7 +270,7 @@ def released_estimates(
     rng: np.random.Generator,
 ) -> list[tuple[ArmEstimates, ArmEstimates]]:
     """Estimates of control and treatment in each replicate, from a release."""
-    layout, profiles = drawn.layout, Profiles.of_cells(drawn.layout)
+    layout, profiles = drawn.layout, Profiles.from_layout(drawn.layout)
     totals = CellTotals.of_counts(drawn.everyone, space)
     statistics, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
     assert channel is not None  # noqa: S101 - all mechanisms here release rows
@@ -281,9 +284,9 @@ def released_estimates(
     found, origins = [], []
     for function in question.functions:
         outputs = function.outputs(channel, prior)
-        inside, all_rows = (ProfileSums.of_cell_counts(one, outputs) for one in (part, whole))
+        inside, all_rows = (ProfileSums.from_cell_counts(one, outputs) for one in (part, whole))
         noise, readings = function.unit_noise(mechanism, space), function.readings(statistics)
-        calibration = calibrate(readings, profiles, all_rows, noise, ridge)
+        calibration = fit_calibration(readings, profiles, all_rows, noise, ridge)
         everyone = np.array_equal(drawn.inside, drawn.everyone)
         found.append(means_of_arms(inside, layout, profiles, calibration, everyone=everyone))
         origins.append(outputs.middle)
@@ -302,7 +305,7 @@ def means_of_arms(
     moments = part.cell_moments(profiles)
     weights = weigh(moments.sizes, layout, [0, 1])
     each = spread_cells(weights.of_units(), profiles, [0, 1])
-    rows = calibration.apply(Functional.of_rows(part, each))
+    rows = calibration.apply(WeightedSums.from_rows(part, each))
     known = calibration.cells if everyone else None
     return to_means(rows, moments, weights, known=known)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.estimation.report.results import Effect
+    from clusterdp.estimation.effects.effect import Effect
 
 PAGE = Path(__file__).parents[1] / "docs" / "release_coverage.md"
 N_REPLICATES, N_TESTS = 2000, 8000

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
         ParameterError,
     )
     from clusterdp.estimation.calibrated_rows import calibrated_rows
+    from clusterdp.estimation.effects.effect import Effect
     from clusterdp.estimation.estimate import estimate
-    from clusterdp.estimation.report.results import Effect, Estimate
+    from clusterdp.estimation.report.results import Estimate
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.mechanisms.catalogue import (
         SumShares,
@@ -63,7 +64,8 @@ _HOMES = {
     ),
     "estimation.calibrated_rows": ("calibrated_rows",),
     "estimation.estimate": ("estimate",),
-    "estimation.report.results": ("Effect", "Estimate"),
+    "estimation.effects.effect": ("Effect",),
+    "estimation.report.results": ("Estimate",),
     "outcomes.number": ("Number",),
     "outcomes.finite": ("OutcomeSpace",),
     "ledger.ledger": ("Ledger",),

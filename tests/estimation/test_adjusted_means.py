@@ -9,10 +9,10 @@ import pytest
 from bench.covariate_rows import to_rows
 
 from clusterdp.estimation.means import adjustment
-from clusterdp.estimation.means.calibration import Calibrated
-from clusterdp.estimation.means.spread import Spread
+from clusterdp.estimation.means.calibration import CalibratedSums
+from clusterdp.estimation.means.responses import ResponseValues
+from clusterdp.estimation.means.spread import SpreadEstimate
 from clusterdp.estimation.means.weights import CellWeights, weigh_cells
-from clusterdp.estimation.reading.profiles import Outputs
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def regressed(
     return means, response - design @ slopes
 
 
-def by_hand(rows: Rows, weights: CellWeights, position: int, arm: int, outputs: Outputs) -> ByHand:
+def by_hand(
+    rows: Rows, weights: CellWeights, position: int, arm: int, outputs: ResponseValues
+) -> ByHand:
     """The weight of a row is what the mean becomes if its outcome is one, and all others zero."""
     own = np.flatnonzero((rows.arms == arm) & weights.compared[rows.clusters])
     shares = weights.shares[:, position]
@@ -101,10 +103,10 @@ def by_hand(rows: Rows, weights: CellWeights, position: int, arm: int, outputs: 
     )
 
 
-def plain_means(row_noise: float) -> Calibrated:
+def plain_means(row_noise: float) -> CalibratedSums:
     """The means of two arms without slopes: half of the variance of outcomes, 1, is explained."""
     zeros = np.zeros(2)
-    spread = Spread(
+    spread = SpreadEstimate(
         shift=zeros,
         noise=zeros,
         slope=zeros,
@@ -113,13 +115,13 @@ def plain_means(row_noise: float) -> Calibrated:
         unit_noise=row_noise,
         of_units=np.ones(2),
     )
-    return Calibrated(zeros, zeros, zeros, spread, zeros, zeros)
+    return CalibratedSums(zeros, zeros, zeros, spread, zeros, zeros)
 
 
 def test_slopes_count_the_less_the_noisier_rows_are(rng: np.random.Generator) -> None:
     """Between Lin's mean and the plain one, by λ on the way that λ(2 − λ) says."""
     layout, rows = make_layout(3 * SIZES), Rows.drawn(rng)
-    outputs = Outputs(
+    outputs = ResponseValues(
         values=rng.normal(size=(1, N_RESPONSES)),
         noise=rng.random((1, N_RESPONSES)),
         groups=np.zeros(SIZES.shape, np.int64),
@@ -134,17 +136,17 @@ def test_slopes_count_the_less_the_noisier_rows_are(rng: np.random.Generator) ->
         )
         for row_noise in (0.0, 5.0, 1e6)
     ]
-    lin, between, plain = (one.rows.values for one in found)
-    share = 1 - np.sqrt(1 - found[1].explained)
+    lin, between, plain = (sums.values for sums, _, _ in found)
+    share = 1 - np.sqrt(1 - found[1][2])
     assert ((share > 0) & (share < 1)).all()
-    assert found[2].explained.tolist() == [0.0, 0.0]
+    assert found[2][2].tolist() == [0.0, 0.0]
     np.testing.assert_allclose(between, plain + share * (lin - plain))
 
 
 @pytest.mark.parametrize("arm", [1, 2])
 def test_adjusted_means_are_those_of_regressions(arm: int, rng: np.random.Generator) -> None:
     layout, rows = make_layout(3 * SIZES), Rows.drawn(rng)  # they are a segment
-    outputs = Outputs(
+    outputs = ResponseValues(
         values=rng.normal(size=(1, N_RESPONSES)),
         noise=rng.random((1, N_RESPONSES)),
         groups=np.zeros(SIZES.shape, np.int64),

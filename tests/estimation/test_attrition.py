@@ -15,7 +15,7 @@ import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.estimation.effects.effect import Target
-from clusterdp.estimation.metrics.observed import _Arm, _bounds, _Tail
+from clusterdp.estimation.metrics.observed import _Arm, _bounds
 from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
 
 N_RELEASES = 60
@@ -31,12 +31,12 @@ def exact_arm(units: Units, arm: int) -> _Arm:
     ratio = ArmRatio(float(weights @ outcomes), float(weights.sum()), CERTAIN, CERTAIN, np.inf)
     tails = {
         sign: [
-            _Tail(level, float(weights @ np.maximum(sign * (outcomes - level), 0)), 0.0)
+            (level, float(weights @ np.maximum(sign * (outcomes - level), 0)), 0.0)
             for level in np.unique(units.outcomes).tolist()
         ]
         for sign in (-1, 1)
     }
-    return _Arm(ratio, tails)
+    return ratio, tails
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -100,16 +100,17 @@ def test_bounds_hold_the_effect_on_those_observed(scenario: str) -> None:
     """Whatever noise does to them: it lies between the true ones. That they were moved is said."""
     units = make_units(scenario, "0..5")
     control, treated = exact_arm(units, 0), exact_arm(units, 1)
-    effect = treated.ratio.value - control.ratio.value
+    effect = treated[0].value - control[0].value
     for error in (-0.9, 0.9):
         noisy = [
-            one._replace(
-                tails={
-                    sign: [_Tail(tail.threshold, tail.mean + error, 1e-4) for tail in tails]
-                    for sign, tails in one.tails.items()
-                }
+            (
+                ratio,
+                {
+                    sign: [(threshold, mean + error, 1e-4) for threshold, mean, _ in tails]
+                    for sign, tails in every.items()
+                },
             )
-            for one in (control, treated)
+            for ratio, every in (control, treated)
         ]
         found = _bounds(Target("y", 1, 0), noisy[0], noisy[1], 0.95, from_ends=False)
         assert found.limits[0] <= found.low <= effect <= found.high <= found.limits[1]

@@ -14,9 +14,10 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp.estimation.means.calibration import calibrate
+from clusterdp.estimation.means.calibration import fit_calibration
 from clusterdp.estimation.means.functions import declared_noise
-from clusterdp.estimation.reading.profiles import Profiles, ProfileSums
+from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.reading.profiles import Profiles
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
@@ -164,7 +165,7 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
     """Two releases with other noise and other outcomes have the same weights."""
     population = three_arms(rng)
     layout, space = population.layout, population.space
-    profiles = Profiles.of_cells(layout)
+    profiles = Profiles.from_layout(layout)
     shares, nothing = rng.random(len(profiles.sizes)), np.zeros(len(profiles.sizes))
     for name in ("optimal, counts and sums", "cluster, counts", "optimal, sums", "totals"):
         mechanism, weights = MECHANISMS[name], []
@@ -174,7 +175,7 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
             totals = CellTotals.of_counts(population.assign(1, rng)[0], space)
             cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
             readings = [reading for one in cells.statistics for reading in one.sum_readings()]
-            found = calibrate(readings, profiles, rows, declared_noise(mechanism, space))
+            found = fit_calibration(readings, profiles, rows, declared_noise(mechanism, space))
             weights.append(found.solver.solve(shares @ found.solver.design))
         np.testing.assert_array_equal(weights[0], weights[1])
 

@@ -16,7 +16,7 @@ import clusterdp as cdp
 from assertions import ALPHA, assert_mean
 from clusterdp.estimation.means import weights as cell_weights
 from clusterdp.estimation.means.arms import true_effects
-from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.estimation.means.responses import CellMoments
 from populations import make_layout, true_moments
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from segment_releases import BY, of_group, of_segment, release_segments
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.estimation.metrics.differences import SegmentEffect
-    from clusterdp.estimation.report.results import Effect
+    from clusterdp.estimation.effects.effect import Effect
+    from clusterdp.estimation.metrics.base import SegmentEffect
     from clusterdp.mechanisms.mechanism import Mechanism
     from segment_releases import SegmentRelease
 
@@ -64,8 +64,8 @@ def in_family(effect: Effect) -> tuple[float, float]:
 
 
 def holds(found: SegmentEffect, truth: float) -> bool:
-    error = found.effect.effects[0] - truth
-    return bool(abs(error) <= stats.norm.isf(0.025) * np.sqrt(found.effect.variances[0]))
+    error = found.arrays.effects[0] - truth
+    return bool(abs(error) <= stats.norm.isf(0.025) * np.sqrt(found.arrays.variances[0]))
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_segments_chosen_on_the_other_fold(rng: np.random.Generator) -> None:
         best = max(range(N_SEGMENTS), key=lambda one: effect_in(chosen_in, one))
         found = estimated_in.effect(best, of_segment(estimated_in, best))
         held_out.append(holds(found, GAIN))
-        errors.append(found.effect.effects[0] - GAIN)
+        errors.append(found.arrays.effects[0] - GAIN)
         best = max(range(N_SEGMENTS), key=lambda one: effect_in(whole, one))
         together.append(effect_in(whole, best) - GAIN)
     assert_rate(held_out, 0.935, 0.98)
@@ -129,7 +129,7 @@ def test_segments_chosen_on_the_other_fold(rng: np.random.Generator) -> None:
 
 
 def effect_in(release: SegmentRelease, segment: int) -> float:
-    return float(release.effect(segment, of_segment(release, segment)).effect.effects[0])
+    return float(release.effect(segment, of_segment(release, segment)).arrays.effects[0])
 
 
 def small_cells(space: cdp.OutcomeSpace, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -171,7 +171,7 @@ def test_two_standard_errors_are_not_that_of_a_difference(rng: np.random.Generat
         counts = draw_counts(BINARY, rng, 4000)
         release = release_segments(counts, BINARY, MECHANISMS["clusters"], rng)
         inside = of_segment(release, 3)
-        apart = [release.effect(0, mask).effect for mask in (inside, 1 - inside)]
+        apart = [release.effect(0, mask).arrays for mask in (inside, 1 - inside)]
         error = np.sqrt(sum(one.variances[0] for one in apart))
         alarms.append(bool(abs(apart[0].effects[0] - apart[1].effects[0]) > 1.96 * error))
     with pytest.raises(AssertionError):

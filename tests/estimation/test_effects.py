@@ -15,8 +15,8 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.estimation.effects.effect import Target
-from clusterdp.estimation.means import sums as estimators
 from clusterdp.estimation.means.arms import true_effects, weigh
+from clusterdp.estimation.means.responses import CellMoments
 from clusterdp.estimation.means.weights import arm_variances
 from populations import make_layout, three_arms, true_moments
 
@@ -129,7 +129,7 @@ def test_three_arms_each_against_control(rng: np.random.Generator) -> None:
 def test_cells_of_one_unit_are_compared_with_their_arm() -> None:
     """Control's first cell has one unit of a cluster of three; all are pooled with it."""
     layout = make_layout([[1, 2], [3, 2]])
-    moments = estimators.CellMoments(
+    moments = CellMoments(
         sizes=layout.sizes,
         means=np.array([[4.0, 1.0], [2.0, 1.0]]),
         squares=np.array([[0.0, 2.0], [6.0, 0.0]]),
@@ -267,7 +267,7 @@ def test_students_intervals_of_few_units_cover(rng: np.random.Generator) -> None
     n_draws = 20_000
     layout = make_layout([[6, 9]])
     draws = [rng.normal(size=(n_draws, size)) for size in (6, 9)]
-    moments = estimators.CellMoments(
+    moments = CellMoments(
         sizes=np.broadcast_to(layout.sizes, (n_draws, 1, 2)),
         means=np.stack([draw.mean(axis=1) for draw in draws], axis=1)[:, np.newaxis],
         squares=np.stack([draw.var(axis=1) * draw.shape[1] for draw in draws], axis=1)[

@@ -20,11 +20,11 @@ from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.cli.app import app
 from clusterdp.estimation.means.arms import group_scores
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._covariance import Products
+from clusterdp.estimation.metrics._covariance import product_bounds
 from clusterdp.estimation.metrics.exposure import ExposedEffect
 from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
 from clusterdp.estimation.report.headline import headline
-from clusterdp.estimation.report.tables import as_text
+from clusterdp.estimation.report.tables import estimate_text
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.spec.columns import Columns
@@ -193,7 +193,7 @@ def test_an_exposure_is_no_metric_of_its_own_exposed(releases: dict[str, cdp.Rel
 def test_everyone_is_told(releases: dict[str, cdp.Release], tmp_path: Path) -> None:
     """Text that fits 80 columns, HTML, JSON, CSV, Arrow and a plot."""
     found = cdp.estimate(releases["kept"], exposure="clicked", metrics=["spend", "p90(spend)"])
-    text = as_text(found, 80)
+    text = estimate_text(found, 80)
     assert max(map(len, text.splitlines())) <= 80
     name = "cace(spend, clicked)"
     assert text.count(name) >= 2
@@ -305,13 +305,13 @@ def test_products_are_told_or_bounded(epsilon: float) -> None:
     product, transition = spend.values * exposure.values, channel.transition()[0]
     for tilt in (0.0, 2.0, -2.0):
         prior = np.exp(tilt * (exposure.values + spend.values / 4))
-        products = Products.of(spend, exposure, channel, (prior / prior.sum())[np.newaxis])
+        products = product_bounds(spend, exposure, channel, (prior / prior.sum())[np.newaxis])
         least, most = (one[0] @ transition for one in products)
         assert (least <= product + 1e-9).all()
         assert (most >= product - 1e-9).all()
-        assert (least < product - 1e-3).any() == (products.least is not products.most)
+        assert (least < product - 1e-3).any() == (products[0] is not products[1])
     told = np.linalg.matrix_rank(transition, tol=1e-9) == space.n_categories
-    assert (products.least is products.most) == told
+    assert (products[0] is products[1]) == told
 
 
 @pytest.mark.parametrize("product", [None, "clicked*spend"])

@@ -14,8 +14,8 @@ import clusterdp as cdp
 from assertions import ALPHA, assert_variance
 from categories import one_outcome
 from clusterdp.cells.layout import Layout
-from clusterdp.estimation.cluster_gain import ArmRows, estimate_homogeneity
-from clusterdp.estimation.reading.profiles import Outputs
+from clusterdp.estimation.cluster_gain import ArmMoments, cluster_gains
+from clusterdp.estimation.means.responses import ResponseValues
 from clusterdp.studies.formulas import homogeneity
 from clusterdp.studies.simulation import Population
 from populations import many_small_clusters, rare_binary
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 N_REPLICATES = 800
 
 
-def gain_of(clusters: IntArray, values: FloatArray, noise: FloatArray, sizes: IntArray) -> ArmRows:
-    return ArmRows.of(clusters, np.ones(len(clusters), dtype=np.int64), values, noise, sizes)
+def gain_of(
+    clusters: IntArray, values: FloatArray, noise: FloatArray, sizes: IntArray
+) -> ArmMoments:
+    return ArmMoments(clusters, np.ones(len(clusters), dtype=np.int64), values, noise, sizes)
 
 
 def test_both_variances_are_unbiased_over_all_assignments() -> None:
@@ -78,9 +80,9 @@ def test_noise_of_rows_causes_no_bias(space: cdp.OutcomeSpace) -> None:
     assert expected == pytest.approx(np.array(true.gain("y", 1)[2:6:2]), rel=1e-9)
 
 
-def public_channel(space: CategorySpace, epsilon: float) -> tuple[Channel, Outputs]:
+def public_channel(space: CategorySpace, epsilon: float) -> tuple[Channel, ResponseValues]:
     channel = cdp.optimal(epsilon=epsilon).settled_rows(space).public_channel(space)
-    return channel, Outputs.of(channel, space)
+    return channel, ResponseValues.from_channel(channel, space)
 
 
 class Drawn:
@@ -113,12 +115,12 @@ class Drawn:
     def gain(self) -> float:
         return 1 - float(self.within / self.merged)
 
-    def draw(self, rng: np.random.Generator) -> ArmRows:
+    def draw(self, rng: np.random.Generator) -> ArmMoments:
         released = self.probs @ self.channel.transition()[0].T
         counts = rng.multinomial(self.sizes, released)
         clusters, responses = np.nonzero(counts)
         values, noise = (one[0, responses] for one in (self.outputs.values, self.outputs.noise))
-        return ArmRows.of(clusters, counts[clusters, responses], values, noise, self.cluster_sizes)
+        return ArmMoments(clusters, counts[clusters, responses], values, noise, self.cluster_sizes)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_a_release_shows_what_theory_says(
         control=layout.control,
         mechanism=cdp.optimal(epsilon=4),
     )
-    found = estimate_homogeneity(released)
+    found = cluster_gains(released)
     assert [one.arm for one in found] == list(range(len(layout.arms)))
     if (layout.sizes >= 2).all():
         for one, within in zip(found, homogeneity(population), strict=True):
@@ -199,7 +201,7 @@ def test_nothing_to_say(options: dict[str, Any], table: pl.DataFrame) -> None:
         "arm": "treated",
         "cluster": "market",
     }
-    assert estimate_homogeneity(cdp.release(table, **{**given, **options})) == []
+    assert cluster_gains(cdp.release(table, **{**given, **options})) == []
 
 
 def test_noise_that_hides_the_variance() -> None:

@@ -22,7 +22,7 @@ from populations import from_units
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.estimation.means.sums import EffectArrays
+    from clusterdp.estimation.effects.effect import EffectArrays
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.studies.simulation import Population
 

@@ -17,7 +17,8 @@ from assertions import ALPHA
 from clusterdp.cells.assignment import assignment_probs, expected_sizes, parse_by_label
 from clusterdp.cells.layout import Layout
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.estimation.reading.clusters import GroupInterval, LabelWeights
+from clusterdp.estimation.effects.intervals import TrueClusterInterval
+from clusterdp.estimation.reading.clusters import ClusterInversion
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
@@ -34,7 +35,7 @@ def test_weights_invert_the_response(epsilon: float, clusters: tuple[str, ...] |
     np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(chances @ inverse, np.eye(len(chances)), atol=1e-11)
     if clusters is None:
-        weights = LabelWeights(column="region", groups=LABELS, inverse=inverse, probs=PROBS)
+        weights = ClusterInversion(column="region", groups=LABELS, inverse=inverse, probs=PROBS)
         everyone = weights.factors()
         assert everyone is not None
         np.testing.assert_allclose(chances @ everyone, 1 / PROBS, rtol=1e-9)
@@ -164,12 +165,12 @@ def test_what_labels_do_not_tell_is_refused(rng: np.random.Generator) -> None:
 
 
 def test_a_cluster_that_may_be_empty_has_no_bounds() -> None:
-    told = GroupInterval(effect=1.0, variance=0.04, lean=0.0, spread=0.01, degrees=np.inf)
+    told = TrueClusterInterval(effect=1.0, variance=0.04, lean=0.0, spread=0.01, degrees=np.inf)
     low, high = told.ci(0.95)
     assert low < 1 - 1.96 * 0.2 < 1 + 1.96 * 0.2 < high
     # The p-value is that of the interval which ends at zero.
     assert told.ci(1 - told.p_value)[0] == pytest.approx(0, abs=1e-9)
-    unknown = GroupInterval(effect=9.0, variance=0.04, lean=0.0, spread=0.3, degrees=np.inf)
+    unknown = TrueClusterInterval(effect=9.0, variance=0.04, lean=0.0, spread=0.3, degrees=np.inf)
     assert unknown.ci(0.95) == (-np.inf, np.inf)
     assert unknown.p_value > 0.05
     assert unknown.ci(1 - 1.01 * unknown.p_value)[0] > 0
@@ -197,8 +198,8 @@ def test_undeclared_probabilities_do_not_cover(rng: np.random.Generator) -> None
 class UndeclaredClusters(Clusters):
     """Clusters whose probabilities of arms nobody declared."""
 
-    def weights(self) -> LabelWeights:
+    def weights(self) -> ClusterInversion:
         """Those of equal probabilities."""
-        return LabelWeights(
+        return ClusterInversion(
             column="region", groups=LABELS, inverse=self.response.inverse(), probs=None
         )

@@ -10,7 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.means.functions import CategoryFunction, Measured, channel_priors
+from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction, channel_priors
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.statistics.base import square_terms
@@ -56,7 +56,7 @@ def released(rng: np.random.Generator, **options: Any) -> Release:
     )
 
 
-def expected(question: ReleasedQuestion, measured: Measured) -> FloatArray:
+def expected(question: ReleasedQuestion, measured: DecodedFunction) -> FloatArray:
     """E[g | category], by all outputs; axes `[group, category]`."""
     assert question.channel is not None
     values = measured.outputs.values + measured.outputs.middle
@@ -68,8 +68,10 @@ def test_any_function_is_unbiased(name: str, rng: np.random.Generator) -> None:
     release = released(rng, **MECHANISMS[name])
     (question,) = release.questions
     for values in (*np.eye(5), rng.normal(size=5)):
-        function = CategoryFunction.of("f", values, question.space)
-        measured = Measured.of(function, question, release.layout, use_sums=True, holdout=None)
+        function = CategoryFunction.from_values("f", values, question.space)
+        measured = DecodedFunction.from_question(
+            function, question, release.layout, use_sums=True, holdout=None
+        )
         means = expected(question, measured)
         np.testing.assert_allclose(means, np.broadcast_to(values, means.shape), atol=1e-9)
 
@@ -80,8 +82,10 @@ def test_the_noise_of_two_values_is_unbiased(name: str, rng: np.random.Generator
     (question,) = release.questions
     assert question.channel is not None
     values = np.array([0.0, 1.0, 0.0, 0.0, 1.0])
-    function = CategoryFunction.of("f", values, question.space)
-    outputs = Measured.of(function, question, release.layout, use_sums=True, holdout=None).outputs
+    function = CategoryFunction.from_values("f", values, question.space)
+    outputs = DecodedFunction.from_question(
+        function, question, release.layout, use_sums=True, holdout=None
+    ).outputs
     probs = question.channel.transition()
     true = (probs * (outputs.values[..., np.newaxis] - values + outputs.middle) ** 2).sum(axis=1)
     np.testing.assert_allclose(np.einsum("gs,gsy->gy", outputs.noise, probs), true, atol=1e-9)
@@ -92,7 +96,7 @@ def test_a_declared_metric_is_the_combination_of_itself(rng: np.random.Generator
     release = released(rng, **MECHANISMS["optimal, sums"])
     (question,) = release.questions
     spend = CategoryFunction.declared("spend", question.space, 1)
-    other = CategoryFunction.of("other", 3 - 2 * spend.values, question.space)
+    other = CategoryFunction.from_values("other", 3 - 2 * spend.values, question.space)
     assert other.combination is not None
     np.testing.assert_allclose(other.combination, [0, -2], atol=1e-12)
     ours, theirs = (one.readings(question.statistics)[0] for one in (other, spend))
@@ -132,7 +136,7 @@ def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
         atol=1e-9,
     )
     assert square_terms(visit.values * spend.values**3, metrics, (False, True)) is None
-    found = CategoryFunction.of("found", both.values, question.space)
+    found = CategoryFunction.from_values("found", both.values, question.space)
     assert found.combination is not None
     np.testing.assert_allclose(found.combination, [-1.5, 1], atol=1e-12)
 
@@ -142,7 +146,9 @@ def test_counts_tell_every_function(rng: np.random.Generator) -> None:
     release = released(rng, **MECHANISMS["cluster"])
     (question,) = release.questions
     values = rng.normal(size=5)
-    (reading,) = CategoryFunction.of("f", values, question.space).readings(question.statistics)
+    (reading,) = CategoryFunction.from_values("f", values, question.space).readings(
+        question.statistics
+    )
     histogram = question.statistics[0].histogram()
     assert histogram is not None
     centred = values - values.mean()
@@ -157,9 +163,9 @@ def test_functions_outside_the_span_are_refused() -> None:
     rows = cdp.optimal(epsilon=1).settled_rows(space)
     channel, prior = rows.public_channel(space), np.full((1, 12), 1 / 12)
     with pytest.raises(ParameterError, match=r'--metric "a\*b"'):
-        CategoryFunction.of("a*b", np.prod(space.outcome_values()[:2], axis=0), space).outputs(
-            channel, prior
-        )
+        CategoryFunction.from_values(
+            "a*b", np.prod(space.outcome_values()[:2], axis=0), space
+        ).outputs(channel, prior)
     for place in range(3):
         decoded, spanned = channel.decode_function(space.metric_values()[place], prior)
         assert spanned

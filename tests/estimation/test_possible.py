@@ -12,7 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.estimation.effects.effect import Target
-from clusterdp.estimation.effects.possible import range_notes
+from clusterdp.estimation.effects.notes import range_notes
 
 PARTS: dict[str, Any] = {
     "unit": "user",

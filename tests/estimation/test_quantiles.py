@@ -16,15 +16,10 @@ import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.estimation.effects.intervals import ArmPair
 from clusterdp.estimation.metrics._composed import ArmEstimates
-from clusterdp.estimation.metrics.levels import (
-    ArmBounds,
-    ArmDistribution,
-    ArmLevels,
-    Levels,
-    MeanBounds,
-)
+from clusterdp.estimation.metrics.levels import ArmBounds, ArmLevels, BoundsEstimator, Levels
 from clusterdp.estimation.metrics.parse import parse_metrics
 from clusterdp.estimation.metrics.quantiles import ArmQuantile, QuantilePair
+from clusterdp.estimation.report.tables import distribution_lines
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Density, Grid
@@ -40,7 +35,7 @@ POINTS = (0, 7, 20, 39, 40, 60, 15_999_999, 16_000_000)
 
 
 def finite(n_values: int) -> Levels:
-    return Levels.of("y", Categories(declared=declare({"y": list(range(n_values))})))
+    return Levels.from_space("y", Categories(declared=declare({"y": list(range(n_values))})))
 
 
 def number_space() -> Categories:
@@ -69,7 +64,7 @@ def test_exact_shares_have_the_quantile_of_the_sample(counts: list[int], percent
     if not sum(counts):
         return
     shares = tails(np.array(counts) / sum(counts))
-    found = ArmQuantile(ArmLevels.of(finite(len(counts)), known(shares)), percent / 100)
+    found = ArmQuantile(ArmLevels.from_estimates(finite(len(counts)), known(shares)), percent / 100)
     ranks = np.cumsum(counts) * 100  # compared as integers: sums of shares are not exact
     exactly = np.isin(ranks, percent * sum(counts)).any()
     if not exactly:
@@ -92,10 +87,10 @@ def test_quantiles_of_numbers_lie_within_their_bounds(atoms: dict[int, int], sha
     if np.isclose(below, share).any():
         return
     true = steps[np.argmax(below >= share)]
-    arm = ArmLevels.of(Levels.of("y", space), known(tails(rounded)))
+    arm = ArmLevels.from_estimates(Levels.from_space("y", space), known(tails(rounded)))
     low, high = ArmQuantile(arm, share).bounds
     assert low <= true <= high
-    shown = ArmDistribution.of(arm, "A", (), 0.95)
+    shown = arm.distribution("A", (), 0.95)
     for value, least, most in zip(shown.values, shown.low, shown.high, strict=True):
         assert least - 1e-12 <= probs[steps <= value].sum() <= most + 1e-12
 
@@ -130,7 +125,7 @@ def test_bounds_of_numbers_are_as_close_as_rounding_allows(
     probs = np.array(list(atoms.values())) / sum(atoms.values())
     space = number_space()
     rounded = space.grids[0].rounded(Density(steps=np.array(list(atoms)), probs=probs))
-    arm = ArmLevels.of(Levels.of("y", space), known(tails(rounded)))
+    arm = ArmLevels.from_estimates(Levels.from_space("y", space), known(tails(rounded)))
     low, high = ArmQuantile(arm, share).bounds
     possible = [value for value in range(61) if can_be_quantile(value, rounded, share)]
     assert low <= possible[0] <= low + 1  # a share of the way is rounded outwards
@@ -150,7 +145,8 @@ def test_shares_of_numbers_lie_within_their_bounds(
     space = number_space()
     rounded = space.grids[0].rounded(Density(steps=steps, probs=probs))
     comparison = Threshold(outcome="y", sign=sign, threshold=threshold)
-    low, high = (one.values @ rounded for one in MeanBounds.of_share(comparison, space).functions)
+    bounds = BoundsEstimator.from_comparison(comparison, 0, space)
+    low, high = (one.values @ rounded for one in bounds.functions)
     holds = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}[sign]
     true = probs[holds(steps, threshold)].sum()
     assert low - 1e-12 <= true <= high + 1e-12
@@ -167,7 +163,7 @@ def test_values_are_rejected_one_by_one() -> None:
     levels, share = finite(8), 0.7
     means = np.array([0.9, 0.62, 0.5, 0.33, 0.21, 0.26, 0.05])
     errors = np.array([0.05, 0.06, 0.03, 0.04, 0.08, 0.02, 0.01])
-    found = ArmQuantile(ArmLevels.of(levels, known(means, errors)), share)
+    found = ArmQuantile(ArmLevels.from_estimates(levels, known(means, errors)), share)
     reach = stats.norm.isf(0.025) * errors
     low, high = np.append(means - reach, 0), np.append(1, means + reach)
     kept = [k for k in range(8) if low[k] <= 1 - share <= high[k]]
@@ -179,8 +175,8 @@ def test_values_are_rejected_one_by_one() -> None:
 def test_distributions_increase_and_cover_no_less() -> None:
     levels = finite(6)
     means, errors = np.array([0.8, 0.85, 0.3, 0.35, 0.02]), np.full(5, 0.04)
-    arm = ArmLevels.of(levels, known(means, errors))
-    shown = ArmDistribution.of(arm, "A", (("tier", "gold"),), 0.95)
+    arm = ArmLevels.from_estimates(levels, known(means, errors))
+    shown = arm.distribution("A", (("tier", "gold"),), 0.95)
     for terms in (shown.shares, shown.low, shown.high):
         assert (np.diff(terms) >= 0).all()
     low, high = arm.limits(0.95)
@@ -188,7 +184,7 @@ def test_distributions_increase_and_cover_no_less() -> None:
     assert (shown.high >= 1 - low[1:] - 1e-12).all()
     assert shown.shares[-1] == 1
     assert len(shown.to_rows()) == 6
-    assert "tier=gold" in shown.lines()[0]
+    assert "tier=gold" in distribution_lines([shown])[0]
 
 
 def test_bounds_of_two_arms_add_up() -> None:
@@ -204,15 +200,15 @@ def test_bounds_of_two_arms_add_up() -> None:
 
 def next_to_a_jump(values: list[float], upper: bool) -> ArmQuantile:
     """A median that is the least of some values or the largest, estimated to be one of them."""
-    levels = Levels.of("y", Categories(declared=declare({"y": values})))
+    levels = Levels.from_space("y", Categories(declared=declare({"y": values})))
     shares = np.full(len(values) - 1, 0.505 if upper else 0.495)
-    return ArmQuantile(ArmLevels.of(levels, known(shares, 0.01)), 0.5)
+    return ArmQuantile(ArmLevels.from_estimates(levels, known(shares, 0.01)), 0.5)
 
 
 def compared(treated: ArmQuantile, control: ArmQuantile) -> dict[str, EffectInterval]:
     """The interval of a difference: as of normal numbers, and as of quantiles."""
     normal: EffectInterval = ArmPair(treated, control)
-    return {"normal": normal, "quantiles": QuantilePair.of(treated, control)}
+    return {"normal": normal, "quantiles": QuantilePair(treated, control)}
 
 
 @pytest.mark.parametrize(
@@ -249,7 +245,7 @@ def test_differences_of_quantiles_at_jumps_cover(n_values: int, rng: np.random.G
     shares = 0.5 + np.array([[1e-9], [-1e-9]]) + noise
     for both in shares * np.ones(n_values - 1):
         treated, control = (
-            ArmQuantile(ArmLevels.of(levels, known(one, error)), 0.5) for one in both
+            ArmQuantile(ArmLevels.from_estimates(levels, known(one, error)), 0.5) for one in both
         )
         for name, pair in compared(treated, control).items():
             low, high = pair.ci(0.95)
@@ -270,7 +266,7 @@ def test_values_are_held_from_their_reach_on(
 ) -> None:
     """Reaches and limits of an arm say the same, with Student's t as with normal numbers."""
     estimates = known(np.array(means), error)._replace(degrees=degrees)
-    found = ArmQuantile(ArmLevels.of(finite(len(means) + 1), estimates), share)
+    found = ArmQuantile(ArmLevels.from_estimates(finite(len(means) + 1), estimates), share)
     low, high = found.reaches().within(np.array([stats.norm.isf((1 - level) / 2)]))
     assert (low[0], high[0]) == found.limits(level)
 
@@ -285,9 +281,9 @@ def test_values_of_numbers_are_held_from_their_reach_on(
     counts: list[int], error: float, share: float, level: float
 ) -> None:
     """Points between two levels stand for all values there: limits differ by a step of them."""
-    levels = Levels.of("y", number_space())
+    levels = Levels.from_space("y", number_space())
     estimates = known(tails(np.array(counts) / sum(counts)), error)
-    found = ArmQuantile(ArmLevels.of(levels, estimates), share)
+    found = ArmQuantile(ArmLevels.from_estimates(levels, estimates), share)
     low, high = found.limits(level)
     least, most = found.reaches().within(np.array([stats.norm.isf((1 - level) / 2)]))
     gaps = np.diff(levels.values) / 16
@@ -301,12 +297,17 @@ def test_p_values_agree_with_intervals() -> None:
     """Zero is at the end of the interval at one minus the p-value."""
     levels = finite(5)
     first, second = np.array([0.95, 0.9, 0.8, 0.7]), np.array([0.7, 0.6, 0.35, 0.1])
-    pair = QuantilePair.of(
-        *(ArmQuantile(ArmLevels.of(levels, known(one, 0.08)), 0.5) for one in (first, second))
+    pair = QuantilePair(
+        *(
+            ArmQuantile(ArmLevels.from_estimates(levels, known(one, 0.08)), 0.5)
+            for one in (first, second)
+        )
     )
     assert 1e-4 < pair.p_value < 0.5
     assert pair.ci(1 - pair.p_value - 1e-9)[0] > 0 >= pair.ci(1 - pair.p_value + 1e-9)[0]
-    same = QuantilePair.of(*[ArmQuantile(ArmLevels.of(levels, known(first, 0.08)), 0.5)] * 2)
+    same = QuantilePair(
+        *[ArmQuantile(ArmLevels.from_estimates(levels, known(first, 0.08)), 0.5)] * 2
+    )
     assert same.p_value == 1
 
 
@@ -314,9 +315,9 @@ def test_far_from_jumps_differences_are_as_of_normal_numbers() -> None:
     """Of values much closer than errors; the radius is larger by the jumps that there might be."""
     n_values = 64
     shares = 1 - np.arange(1, n_values) / n_values
-    levels = Levels.of("y", Categories(declared=declare({"y": list(range(n_values))})))
-    arm = ArmQuantile(ArmLevels.of(levels, known(shares, 0.1)), 0.5)
-    low, high = QuantilePair.of(arm, arm).ci(0.95)
+    levels = Levels.from_space("y", Categories(declared=declare({"y": list(range(n_values))})))
+    arm = ArmQuantile(ArmLevels.from_estimates(levels, known(shares, 0.1)), 0.5)
+    low, high = QuantilePair(arm, arm).ci(0.95)
     expected = math.sqrt(4.23) * math.sqrt(2) * 0.1 * n_values
     assert (low, high) == pytest.approx((-expected, expected), abs=1.5)
 

@@ -18,11 +18,11 @@ import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.cells.layout import Layout
 from clusterdp.channels.base import ASKED_TOTAL
-from clusterdp.estimation.means.answers import Answers
 from clusterdp.estimation.means.arms import arm_effects
-from clusterdp.estimation.means.calibration import calibrate
+from clusterdp.estimation.means.calibration import fit_calibration
 from clusterdp.estimation.means.functions import declared_noise
-from clusterdp.estimation.reading.profiles import Counted, Outputs, Profiles, ProfileSums
+from clusterdp.estimation.means.responses import ProfileSums, ResponseValues, read_answers
+from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.statistics.base import SumReading
 
@@ -55,7 +55,7 @@ class Experiments:
         channel = mechanism.settled_rows(self.space).public_channel(self.space)
         self.channel: Any = replace(channel, groups=np.zeros((2, 2), np.int64))
         self.asked = msgspec.structs.replace(mechanism, asked=int(SHARE * ASKED_TOTAL))
-        self.outputs = Outputs.of(self.channel, self.space)
+        self.outputs = ResponseValues.from_channel(self.channel, self.space)
 
     def draw(self) -> list[tuple[float, float, float]]:
         """Errors, standard errors and degrees of effects: of everyone, a segment, a group."""
@@ -71,10 +71,10 @@ class Experiments:
         profiles = Profiles(
             cells=CELLS, sizes=sizes, shape=(2, 2), folds=None, groups={("group",): GROUPS}
         )
-        whole = ProfileSums.of_rows(_counted(told[0] + told[1]), profiles, self.outputs)
+        whole = ProfileSums.from_rows(_counted(told[0] + told[1]), profiles, self.outputs)
         readings = self._readings(true[0] + true[1])
         noise = declared_noise(self.asked, self.space)
-        calibration = calibrate(readings, profiles, whole, noise)
+        calibration = fit_calibration(readings, profiles, whole, noise)
         group = np.where(GROUPS[:, np.newaxis] == 1, told[0] + told[1], 0)
         means = self.probs @ self.values  # [group, arm]
         found = []
@@ -86,7 +86,7 @@ class Experiments:
             part = (
                 whole
                 if rows is None
-                else ProfileSums.of_rows(_counted(rows), profiles, self.outputs)
+                else ProfileSums.from_rows(_counted(rows), profiles, self.outputs)
             )
             effects = arm_effects(
                 part, layout, "stratified", profiles, calibration, origin=self.outputs.middle
@@ -129,10 +129,10 @@ class Experiments:
         return found
 
 
-def _counted(answers: IntArray) -> Counted:
+def _counted(answers: IntArray) -> ResponseCounts:
     """Counts by profile and response, those that are zero left out."""
     places, responses = np.nonzero(answers)
-    return Counted(places, responses, answers[places, responses])
+    return ResponseCounts(places, responses, answers[places, responses])
 
 
 @pytest.mark.parametrize("name", PROBS)
@@ -157,7 +157,7 @@ def test_who_was_asked_does_not_choose_strata(rng: np.random.Generator) -> None:
     """
     sizes, outcomes = np.repeat([30, 70], 40), np.repeat([0, 1], 40)
     profiles = Profiles(cells=np.arange(80), sizes=sizes, shape=(80, 1), folds=None, groups={})
-    outputs = Outputs(
+    outputs = ResponseValues(
         values=np.array([[-0.5, 0.5]]),
         noise=np.zeros((1, 2)),
         groups=np.zeros((80, 1), np.int64),
@@ -166,12 +166,12 @@ def test_who_was_asked_does_not_choose_strata(rng: np.random.Generator) -> None:
     errors = []
     for _ in range(400):
         asked = rng.binomial(sizes, 0.7)
-        rows = Counted(
+        rows = ResponseCounts(
             np.tile(np.arange(80), 2),
             np.concatenate([outcomes, np.full(80, 2)]),
             np.concatenate([asked, sizes - asked]),
         )
-        found = Answers.of(rows, profiles, outputs)
-        errors.append(rows.counts @ found.values - sizes @ (outcomes - 0.5))
+        values, *_ = read_answers(rows, profiles, outputs)
+        errors.append(rows.counts @ values - sizes @ (outcomes - 0.5))
     reach = stats.norm.isf(ALPHA / 2) * np.std(errors) / np.sqrt(len(errors))
     assert abs(np.mean(errors)) < reach

@@ -17,7 +17,7 @@ import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.estimation.effects.intervals import ArmPair
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._covariance import Products
+from clusterdp.estimation.metrics._covariance import product_bounds
 from clusterdp.estimation.metrics.ratio import RatioBounds
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
@@ -56,7 +56,7 @@ def test_intervals_cover_where_rows_do_not_tell_the_covariance(
     drawn = draw(experiment, 20_000, 1.0, N_REPLICATES, rng)
     above, below, ridge_of = question.functions
     pairs, factor = shared_estimates(drawn, (above, below), ridge_of, JOINT, mechanism, rng)
-    bounded = partial(RatioBounds.of, factor=factor)
+    bounded = partial(RatioBounds.from_shared, factor=factor)
     found = rates(pairs, question._replace(compose=bounded))
     polarized = rates(released_estimates(drawn, question, JOINT, mechanism, rng), question)
     fewest = stats.binom.ppf(ALPHA, N_REPLICATES, 0.935) / N_REPLICATES
@@ -72,8 +72,8 @@ def test_products_of_any_two_metrics_are_bounded(case: str) -> None:
     channel = cdp.optimal(epsilon=0.5).settled_rows(space).public_channel(space)
     for tilt in (0.0, 1.0, -1.0):
         prior = np.exp(tilt * (above.values + below.values))
-        products = Products.of(above, below, channel, (prior / prior.sum())[np.newaxis])
-        assert not products.is_told
+        products = product_bounds(above, below, channel, (prior / prior.sum())[np.newaxis])
+        assert products[0] is not products[1]
         least, most = (one[0] @ channel.transition()[0] for one in products)
         assert (above.values * below.values - least).min() == pytest.approx(0, abs=1e-9)
         assert (most - above.values * below.values).min() == pytest.approx(0, abs=1e-9)

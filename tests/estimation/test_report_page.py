@@ -14,7 +14,7 @@ import clusterdp as cdp
 from cli_runs import assert_refused, run
 from clusterdp.estimation.effects.effect import Target
 from clusterdp.estimation.report.headline import headline
-from clusterdp.estimation.report.tables import as_blocks
+from clusterdp.estimation.report.tables import effect_tables
 from page_checks import assert_sound_page, page_text
 from reports import (
     HOSTILE,
@@ -99,8 +99,8 @@ def test_numbers_are_those_of_the_terminal(release: cdp.Release) -> None:
     estimate = cdp.estimate(release, by="tier", differences="rest")
     text, html = page_text(estimate.to_html()), page_text(estimate._repr_html_())
     shown = ("effect", "95% interval", "p-value", "Holm", "units")
-    for block in as_blocks(estimate):
-        for column in block.columns:
+    for _, columns in effect_tables(estimate):
+        for column in columns:
             for cell in column.cells:
                 assert " ".join(cell.split()) in html
                 assert column.name not in shown or " ".join(cell.split()) in text

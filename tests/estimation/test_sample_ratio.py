@@ -12,7 +12,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.estimation.effects.findings import Weight
+from clusterdp.estimation.effects.notes import Weight
 from clusterdp.estimation.metrics import sample_ratio as checks
 from populations import make_layout
 

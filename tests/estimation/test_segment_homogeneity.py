@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clusterdp.estimation.effects.effect import Target
-from clusterdp.estimation.metrics.differences import SegmentErrors, _homogeneity
+from clusterdp.estimation.metrics.differences import SegmentErrors, _same_effects
 
 N_SEGMENTS, N_DRAWS = 30, 3000
 
@@ -35,7 +35,7 @@ def test_the_level_holds_under_laplace_noise(share: float, rng: np.random.Genera
     drawn = np.sqrt(1 - share) * rng.normal(size=size)
     drawn += np.sqrt(share / 2) * rng.laplace(size=size)
     of = Target("score", 1, 0, (("region", "north"),))
-    found = [_homogeneity(errors(one, share), of) for one in drawn]
+    found = [_same_effects(errors(one, share), of) for one in drawn]
     assert np.mean([one.p_value < 0.05 for one in found]) < 0.06 + 5 * 0.0043
     # 29 sums of squares: 2·29 + 3·Σ(1 − 1/30)² for the variance of all.
     expected = 29 / (1 + 3 * share**2 * 30 * (29 / 30) ** 2 / 58)

@@ -17,11 +17,12 @@ from clusterdp.cells.layout import Layout
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.channels.optimal import _remembered_design
 from clusterdp.cli.app import app
-from clusterdp.estimation.cluster_gain import estimate_homogeneity
-from clusterdp.estimation.means.answers import ENOUGH_ASKED
-from clusterdp.estimation.means.calibration import Functional, calibrate
+from clusterdp.estimation.cluster_gain import cluster_gains
+from clusterdp.estimation.means.calibration import fit_calibration
 from clusterdp.estimation.means.functions import declared_noise
-from clusterdp.estimation.reading.profiles import Counted, Outputs, Profiles, ProfileSums
+from clusterdp.estimation.means.responses import ENOUGH_ASKED, ProfileSums, ResponseValues
+from clusterdp.estimation.means.sums import WeightedSums
+from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.statistics.base import SumReading
 from two_questions import COLUMNS, SPACES, some_table
@@ -60,7 +61,7 @@ def test_means_and_privacy_variances_are_exactly_unbiased(n_asked: int, with_tot
     mechanism = cdp.uniform_prior_dp(epsilon=1.5)
     channel = mechanism.settled_rows(SPACE).public_channel(SPACE)
     layout = Layout(clusters=(0,), arms=(0,), control=0, sizes=np.array([[len(ARM)]]))
-    outputs, profiles = Outputs.of(channel, SPACE), Profiles.of_cells(layout)
+    outputs, profiles = ResponseValues.from_channel(channel, SPACE), Profiles.from_layout(layout)
     total = np.array(SPACE.values)[TRUE].sum()
     reading = SumReading(
         by=(), weights=np.ones((1, 1), np.int64), value=np.full((1, 1, 1), total), variance=9.0
@@ -73,10 +74,10 @@ def test_means_and_privacy_variances_are_exactly_unbiased(n_asked: int, with_tot
         asked = told < silent
         if asked.sum() != n_asked:
             continue
-        counted = Counted(ARM, told, np.ones(len(ARM), np.int64))
-        rows = ProfileSums.of_rows(counted, profiles, outputs)
-        calibrated = calibrate(readings, profiles, rows, noise).apply(
-            Functional.of_rows(rows, each)
+        counted = ResponseCounts(ARM, told, np.ones(len(ARM), np.int64))
+        rows = ProfileSums.from_rows(counted, profiles, outputs)
+        calibrated = fit_calibration(readings, profiles, rows, noise).apply(
+            WeightedSums.from_rows(rows, each)
         )
         known = 9.0 * float((calibrated.coefficients**2).sum())
         prob = np.where(asked, SHARE * transition[np.minimum(told, silent - 1), TRUE], 1 - SHARE)
@@ -218,7 +219,7 @@ def test_everything_else_reads_who_was_asked(rng: np.random.Generator) -> None:
     assert adjusted["rounds", 1].ci(1 - 1e-8)[0] < true["rounds"]
     low, high = adjusted["cace(rounds, visit)"].ci(1 - 1e-8)
     assert low < true["rounds"] / true["visit"] < high
-    gains = estimate_homogeneity(release)
+    gains = cluster_gains(release)
     assert len(gains) == 6
     assert all(
         abs(one.within / one.merged - 1) < 8 * one.merged_error / one.merged for one in gains
@@ -253,7 +254,7 @@ def test_no_estimate_designs_a_channel(
     found = cdp.estimate(release, by="tier", metrics=metrics, exposure="visit", adjust="tier")
     assert "<html" in found.to_html()
     cdp.calibrated_rows(release)
-    estimate_homogeneity(release)
+    cluster_gains(release)
 
 
 @pytest.mark.parametrize("mechanism", [MECHANISMS[0], COUNTED], ids=["public", "counted"])

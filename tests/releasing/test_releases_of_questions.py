@@ -17,7 +17,7 @@ from assertions import ALPHA, assert_mean
 from cli_runs import run
 from clusterdp._progress import NoProgress
 from clusterdp.errors import FormatError, ParameterError
-from clusterdp.estimation.cluster_gain import estimate_homogeneity
+from clusterdp.estimation.cluster_gain import cluster_gains
 from clusterdp.published.folder import read_manifest
 from clusterdp.published.manifest import unseal
 from clusterdp.published.verification import verify_folder
@@ -91,7 +91,7 @@ def test_a_folder_holds_every_question(folder: Path) -> None:
     shown = run("inspect", folder)
     assert shown.exit_code == 0, shown.output
     assert "rounds: asked of 62.5% of units" in shown.stdout
-    assert len(estimate_homogeneity(release)) == 3 * 2
+    assert len(cluster_gains(release)) == 3 * 2
 
 
 def _swap_questions(folder: Path) -> None:

@@ -8,11 +8,12 @@ import numpy as np
 from scipy import stats
 
 from assertions import ALPHA
+from clusterdp.estimation.effects.effect import EffectArrays
 from clusterdp.estimation.means.arms import arm_effects
-from clusterdp.estimation.means.calibration import calibrate
+from clusterdp.estimation.means.calibration import fit_calibration
 from clusterdp.estimation.means.functions import declared_noise
-from clusterdp.estimation.means.sums import EffectArrays
-from clusterdp.estimation.reading.profiles import Outputs, Profiles, ProfileSums
+from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
+from clusterdp.estimation.reading.profiles import Profiles
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
@@ -67,16 +68,16 @@ def released_metrics(  # noqa: PLR0917 - the parts of a simulated release
     assert channel is not None
     released = channel.simulate(inside, rng)
     everyone = released + channel.simulate(others, rng)
-    profiles = Profiles.of_cells(layout)
+    profiles = Profiles.from_layout(layout)
 
     def effects(metric: int) -> EffectArrays:
-        outputs = Outputs.of(channel, space, metric)
+        outputs = ResponseValues.from_channel(channel, space, metric)
         part, whole = (
-            ProfileSums.of_cell_counts(counts, outputs) for counts in (released, everyone)
+            ProfileSums.from_cell_counts(counts, outputs) for counts in (released, everyone)
         )
         readings = [reading for one in statistics for reading in one.sum_readings(metric)]
         noise = declared_noise(mechanism, space, metric)
-        calibration = calibrate(readings, profiles, whole, noise)
+        calibration = fit_calibration(readings, profiles, whole, noise)
         return arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
 
     return [effects(metric) for metric in range(len(space.metric_values()))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.cells.layout import Layout
-from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.estimation.means.responses import CellMoments
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.studies.simulation import Population
 

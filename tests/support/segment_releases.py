@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.cells.layout import Breakdown, Layout
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import Target, to_effect
 from clusterdp.estimation.means.arms import to_means, weigh
-from clusterdp.estimation.means.calibration import Functional, calibrate
+from clusterdp.estimation.means.calibration import fit_calibration
 from clusterdp.estimation.means.functions import declared_noise
-from clusterdp.estimation.means.sums import of_fold
-from clusterdp.estimation.metrics.differences import SegmentEffect
-from clusterdp.estimation.reading.profiles import Outputs, Profiles, ProfileSums, spread_cells
+from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
+from clusterdp.estimation.means.sums import WeightedSums, of_fold
+from clusterdp.estimation.metrics.base import SegmentEffect
+from clusterdp.estimation.reading.profiles import Profiles, spread_cells
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals, MetricSums
 from clusterdp.statistics.noise import simulated_noise
@@ -63,14 +64,14 @@ class SegmentRelease:
         moments, arms = part.cell_moments(self.profiles), [0, 1]
         weights = weigh(moments.sizes, self.layout, arms)
         each = spread_cells(weights.of_units(), self.profiles, arms)
-        found = self.calibration.apply(Functional.of_rows(part, each))
+        found = self.calibration.apply(WeightedSums.from_rows(part, each))
         means = to_means(found, moments, weights)
+        arrays, of = means.effects(self.layout), Target("outcome", 1, 0, (("segment", label),))
         return SegmentEffect(
-            of=Target("outcome", 1, 0, (("segment", label),)),
-            effect=means.effects(self.layout),
+            value=to_effect(arrays, of, weights.sizes.sum(axis=0)),
+            arrays=arrays,
             sampling=float(means.sampling.sum()),
             found=found,
-            arm_sizes=weights.sizes.sum(axis=0),
             n_units=int(part.sizes.sum()),
         )
 
@@ -143,7 +144,7 @@ def read_segments(  # noqa: PLR0917 - the parts of a release
     """A release as estimators read it; axes of `released` as those of counts."""
     statistics, channel = published
     assert channel is not None
-    outputs = Outputs.of(channel, space)
+    outputs = ResponseValues.from_channel(channel, space)
     # [segment, fold, group, cluster, arm, response] to [segment, profile, response]
     by_profile = np.moveaxis(released, (3, 4), (1, 2))
     n_folds, n_groups = by_profile.shape[3:5]
@@ -177,7 +178,7 @@ def read_segments(  # noqa: PLR0917 - the parts of a release
         squares=rows.squares.sum(axis=0),
         noise=rows.noise.sum(axis=0),
     )
-    calibration = calibrate(readings, profiles, whole, declared_noise(mechanism, space))
+    calibration = fit_calibration(readings, profiles, whole, declared_noise(mechanism, space))
     return SegmentRelease(layout=layout, profiles=profiles, rows=rows, calibration=calibration)
 
 

@@ -22,7 +22,7 @@ from clusterdp.cli.console import (
 )
 from clusterdp.document.model import Section, Table
 from clusterdp.document.text import in_plain_text, to_lines
-from clusterdp.estimation.cluster_gain import GAIN_HEADER, estimate_homogeneity
+from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import summary, visible_effects
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
@@ -54,7 +54,7 @@ def inspect_command(folder: Folder, *, as_json: AsJson = False) -> None:
     notes = release_notes(manifest, release.layout, [one.channel for one in release.questions])
     if as_json:
         about: dict[str, Any] = {"assumed": seen.assumed, "visible": seen.to_dict()}
-        gains = [one.to_dict() for one in estimate_homogeneity(release)]
+        gains = [one.to_dict() for one in cluster_gains(release)]
         about |= {"in_words": manifest.guarantee.in_words, "notes": notes}
         about |= {"homogeneity": gains, "errata": errata}
         print_json({**msgspec.to_builtins(manifest), **about})
@@ -64,7 +64,7 @@ def inspect_command(folder: Folder, *, as_json: AsJson = False) -> None:
     print_pairs([*pairs, *remarks])
     shown = [
         visible_effects(FolderView(manifest, (), seen, notes, {})),
-        *_gain_tables(estimate_homogeneity(release)),
+        *_gain_tables(cluster_gains(release)),
     ]
     print_text("\n".join(to_lines(shown, _WIDTH)))
 

@@ -15,15 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._arrays import FloatArray
 from clusterdp._named import column
+from clusterdp.cells.layout import Layout
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.estimate import open_release
 from clusterdp.estimation.means.arms import weigh
-from clusterdp.estimation.means.calibration import calibrate
-from clusterdp.estimation.means.functions import CategoryFunction, Measured
+from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
+from clusterdp.estimation.means.responses import ProfileSums
 from clusterdp.estimation.means.weights import weigh_by_labels
-from clusterdp.estimation.reading.clusters import LabelWeights
-from clusterdp.estimation.reading.profiles import PROFILE, ProfileSums, Profiling
+from clusterdp.estimation.reading.clusters import ClusterInversion
+from clusterdp.estimation.reading.profiles import PROFILE, ProfiledRows, Profiling
+from clusterdp.outcomes.categories import Categories
+from clusterdp.published.release import Release, ReleasedQuestion
 from clusterdp.published.rows import answer_columns, count_released, n_outputs, scan_units
 from clusterdp.rows.frames import frame_like, read_frame
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, TIMES_OBSERVED
@@ -34,11 +39,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp._arrays import FloatArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.reading.profiles import ProfiledRows
-    from clusterdp.outcomes.categories import Categories
-    from clusterdp.published.release import Release, ReleasedQuestion
 
 # What a unit counts in a comparison within clusters.
 STRATIFIED_WEIGHT = "stratified_weight"
@@ -79,10 +79,10 @@ def calibrated_rows(
             f"{release.mechanism_names} publishes no rows to calibrate; use estimate(release)"
         )
     profiling = Profiling.for_sums(release, use_sums=True, holdout=holdout)
-    every = [profiling.of(one) for one in count_released(release, profiling.names)]
+    every = [profiling.read(one) for one in count_released(release, profiling.names)]
     pairs = zip(release.questions, every, strict=True)
     columns = [_calibrated(question, found, release.layout, holdout) for question, found in pairs]
-    labels = LabelWeights.of(release)
+    labels = ClusterInversion.from_release(release)
     factors = None if labels is None else labels.factors()
     for question, more, found in zip(release.questions, columns, every, strict=True):
         weights = _stratified_weights(question, found, release.layout, factors)
@@ -99,9 +99,11 @@ def _calibrated(
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
     moved = {}
     for function in _measured_functions(question.space):
-        metric = Measured.of(function, question, layout, use_sums=True, holdout=holdout)
-        sums = ProfileSums.of_rows(whole, profiles, metric.outputs)
-        shifts = calibrate(metric.readings, profiles, sums, metric.noise).shifts()
+        metric = DecodedFunction.from_question(
+            function, question, layout, use_sums=True, holdout=holdout
+        )
+        sums = ProfileSums.from_rows(whole, profiles, metric.outputs)
+        shifts = fit_calibration(metric.readings, profiles, sums, metric.noise).shifts()
         groups = metric.outputs.groups.ravel()[profiles.cells[places]]
         asked = responses < metric.outputs.values.shape[-1]
         debiased = metric.outputs.values[groups, np.where(asked, responses, 0)]

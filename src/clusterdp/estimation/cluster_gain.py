@@ -28,16 +28,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.reading.profiles import Outputs
+from clusterdp._arrays import BoolArray, FloatArray, IntArray
+from clusterdp.estimation.means.responses import ResponseValues
 from clusterdp.published.manifest import plain
+from clusterdp.published.release import Release, ReleasedQuestion
 from clusterdp.published.rows import COUNT, count_released, released_cells
 from clusterdp.spec.columns import RESPONSE
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.published.release import Release, ReleasedQuestion
 
 
 # A cell shows how its units differ if it has as many.
@@ -87,7 +86,7 @@ class ClusterGain(NamedTuple):
         return {**self._asdict(), "arm": plain(self.arm)}
 
 
-def estimate_homogeneity(release: Release) -> list[ClusterGain]:
+def cluster_gains(release: Release) -> list[ClusterGain]:
     """What clusters give, by metric and arm, from all rows of a release.
 
     It is of clusters with two units or more in every arm, and of means of everyone, not of those
@@ -119,103 +118,61 @@ def _question_gains(
     for place, metric in enumerate(question.space.declared.metrics):
         if place in of_observed:
             continue
-        outputs = Outputs.of(question.answers, question.space, place)
+        outputs = ResponseValues.from_channel(question.answers, question.space, place)
         groups = outputs.groups.ravel()[cells]
         values, noise = outputs.values[groups, responses], outputs.noise[groups, responses]
         for arm, label in enumerate(layout.arms):
             there = (arms == arm) & chosen[clusters]
-            rows = ArmRows.of(
+            moments = ArmMoments(
                 places[clusters[there]], counts[there], values[there], noise[there], sizes
             )
-            found.append(rows.gain(str(metric), label))
+            found.append(moments.gain(str(metric), label))
     return found
 
 
-class ArmRows(NamedTuple):
+class ArmMoments:
     """Moments of an arm's rows; axes `[cluster]`.
 
-    Attributes:
-        cluster_sizes: n_c, the units of all arms.
-        sizes: n_ac.
-        distances: d, how far the mean of a cell is from that of all, M.
-        spread: σ², the variance of z within the cell.
-        squares: The mean of g.
-        square_spread: The variance of g within the cell.
-        with_values: The covariance of g and z.
-        with_squares: The covariance of g and z².
-        kurtosis: E z⁴/(E z²)², of all cells together.
+    Args:
+        clusters: The cluster of each entry of rows counted by cluster and response; axes `[entry]`.
+        counts: How many rows it stands for.
+        values: Their debiased outcome.
+        noise: The estimated variance of its noise.
+        cluster_sizes: n_c, the units of all arms; axes `[cluster]`.
     """
 
-    cluster_sizes: IntArray
-    sizes: FloatArray
-    distances: FloatArray
-    spread: FloatArray
-    squares: FloatArray
-    square_spread: FloatArray
-    with_values: FloatArray
-    with_squares: FloatArray
-    kurtosis: float
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         clusters: IntArray,
         counts: IntArray,
         values: FloatArray,
         noise: FloatArray,
         cluster_sizes: IntArray,
-    ) -> ArmRows:
-        """From rows counted by cluster and response; axes `[entry]`.
-
-        Args:
-            clusters: The cluster of each entry.
-            counts: How many rows it stands for.
-            values: Their debiased outcome.
-            noise: The estimated variance of its noise.
-            cluster_sizes: n_c, the units of all arms; axes `[cluster]`.
-        """
-
+    ) -> None:
         def add(terms: FloatArray | float) -> FloatArray:
             sums = np.bincount(clusters, counts * terms, len(cluster_sizes))
             return np.asarray(sums, np.float64)
 
-        sizes = add(1.0)
+        self.cluster_sizes, self.sizes = cluster_sizes, add(1.0)  # n_c, n_ac
+        n_units, sizes = int(cluster_sizes.sum()), self.sizes
+        self.shares = shares = np.asarray(cluster_sizes / n_units)  # p = n_c/n
+        self.merged_weight = n_units / (n_units - 1) / float(sizes.sum())  # k = n/((n − 1)·n_a)
         means = add(values) / sizes
-        shares = cluster_sizes / cluster_sizes.sum()
         centre = shares @ means
         distances = values - centre
-        squares = distances**2 - noise
-        mean_squares = add(squares) / sizes
+        squares = distances**2 - noise  # g
+        self.distances = means - centre  # d, how far the mean of a cell is from that of all, M
+        self.spread = add((values - means[clusters]) ** 2) / (sizes - 1)  # σ², of z within a cell
+        self.squares = add(squares) / sizes  # the mean of g
+        residuals = squares - self.squares[clusters]
+        self.square_spread = add(residuals**2) / (sizes - 1)  # the variance of g within a cell
+        self.with_values = add(residuals * distances) / (sizes - 1)  # the covariance of g and z
+        self.with_squares = add(residuals * distances**2) / (sizes - 1)  # that of g and z²
         second, fourth = (float(shares @ (add(distances**k) / sizes)) for k in (2, 4))
-        residuals = squares - mean_squares[clusters]
-        return cls(
-            cluster_sizes=cluster_sizes,
-            sizes=sizes,
-            distances=means - centre,
-            spread=add((values - means[clusters]) ** 2) / (sizes - 1),
-            squares=mean_squares,
-            square_spread=add(residuals**2) / (sizes - 1),
-            with_values=add(residuals * distances) / (sizes - 1),
-            with_squares=add(residuals * distances**2) / (sizes - 1),
-            kurtosis=fourth / second**2 if second else 1.0,
-        )
-
-    @property
-    def shares(self) -> FloatArray:
-        """P = n_c/n."""
-        return np.asarray(self.cluster_sizes / self.cluster_sizes.sum())
-
-    @property
-    def merged_weight(self) -> float:
-        """K = n/((n − 1)·n_a)."""
-        n_units = int(self.cluster_sizes.sum())
-        return n_units / (n_units - 1) / float(self.sizes.sum())
-
-    @property
-    def fourth(self) -> FloatArray:
-        """σ⁴. The square of an estimate of σ² exceeds it by the variance of the estimate."""
-        above = self.kurtosis - (self.sizes - 3) / (self.sizes - 1)
-        return np.asarray(self.spread**2 / (1 + above / self.sizes))
+        self.kurtosis = fourth / second**2 if second else 1.0  # E z⁴/(E z²)², of all cells
+        # σ⁴. The square of an estimate of σ² exceeds it by the variance of the estimate.
+        above = self.kurtosis - (sizes - 3) / (sizes - 1)
+        self.fourth = np.asarray(self.spread**2 / (1 + above / sizes))
 
     def gain(self, metric: str, arm: Any) -> ClusterGain:
         """What clusters give, with standard errors."""

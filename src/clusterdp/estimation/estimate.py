@@ -5,41 +5,57 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._arrays import IntArray
+from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Target, to_effect
+from clusterdp.estimation.effects.effect import (
+    Effect,
+    EffectArrays,
+    Estimator,
+    Target,
+    Use,
+    to_effect,
+)
 from clusterdp.estimation.effects.families import (
     VARYING,
     mark_reported,
     parse_family,
     with_families,
 )
-from clusterdp.estimation.effects.findings import (
+from clusterdp.estimation.effects.findings import Origin, call_text, file_name
+from clusterdp.estimation.effects.intervals import check_level, quantile
+from clusterdp.estimation.effects.notes import (
     Note,
-    Origin,
     Weight,
     arms_check,
-    call_text,
-    file_name,
+    fold_notes,
+    range_notes,
     segment_size_check,
     sorted_notes,
 )
-from clusterdp.estimation.effects.intervals import quantile
-from clusterdp.estimation.effects.possible import (
-    MetricRange,
-    fold_notes,
-    range_notes,
-    within_ranges,
-)
+from clusterdp.estimation.effects.text import segment_label
+from clusterdp.estimation.means.arms import contrast_effects
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.means.sums import contrast_effects
+from clusterdp.estimation.metrics.base import (
+    Differences,
+    EstimateRequest,
+    MetricEstimator,
+    MetricFindings,
+    QuestionRows,
+)
+from clusterdp.estimation.metrics.covariate_balance import (
+    balance_notes,
+    difference_notes,
+    report_plain,
+)
 from clusterdp.estimation.metrics.exposure import Exposure
-from clusterdp.estimation.metrics.mean import Found, Wanted
 from clusterdp.estimation.metrics.observed import attrition_notes, missing_notes, tells_attrition
-from clusterdp.estimation.metrics.parse import Source, parse_metrics
+from clusterdp.estimation.metrics.parse import parse_metrics
 from clusterdp.estimation.metrics.sample_ratio import (
     check_weighted,
     estimate_share_notes,
@@ -48,17 +64,15 @@ from clusterdp.estimation.metrics.sample_ratio import (
     segment_ratio_notes,
 )
 from clusterdp.estimation.reading import segments as cutting
-from clusterdp.estimation.reading.clusters import LabelWeights
-from clusterdp.estimation.reading.covariate_balance import (
-    balance_notes,
-    difference_notes,
-    report_plain,
+from clusterdp.estimation.reading.clusters import ClusterInversion
+from clusterdp.estimation.reading.dimensions import (
+    ExposureRequest,
+    SegmentRequest,
+    parse_column_names,
+    parse_dimensions,
 )
-from clusterdp.estimation.reading.crossing import AskedExposure
-from clusterdp.estimation.reading.cuts import Cuts, parse_dimensions, parse_names
-from clusterdp.estimation.reading.profiles import Profiling
-from clusterdp.estimation.report.results import Effect, Estimate, check_level
-from clusterdp.estimation.report.tables import segment_label
+from clusterdp.estimation.reading.profiles import Profiles, Profiling
+from clusterdp.estimation.report.results import Estimate
 from clusterdp.outcomes.space import Ends
 from clusterdp.published.folder import read_release
 from clusterdp.published.release import Release
@@ -67,13 +81,12 @@ from clusterdp.published.rows import n_outputs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import IntArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.means.sums import EffectArrays, Estimator, Use
-    from clusterdp.estimation.metrics.differences import Differences
-    from clusterdp.estimation.metrics.parse import Asked
-    from clusterdp.estimation.reading.profiles import Profiles
-
+# Arguments that have few values.
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "estimator": ("stratified", "unstratified"),
+    "use": ("everything", "rows"),
+    "differences": ("rest", "pairs", None),
+}
 _NO_SPREAD = "the release holds no estimate of the sampling variance; the largest possible is used"
 
 
@@ -137,68 +150,49 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         DataError: If the analyst's table does not fit the release.
     """
     given = dict(locals())
-    release = open_release(release)
     if isinstance(segments, str | os.PathLike):
         given["segments"] = file_name(segments)
-    _check_choice("estimator", estimator, ("stratified", "unstratified"))
-    _check_choice("use", use, ("everything", "rows"))
+    release = open_release(release)
+    for name, choices in _CHOICES.items():
+        if given[name] not in choices:
+            first, second = choices[:2]
+            raise ParameterError(f'{name} must be "{first}" or "{second}", got {given[name]!r}')
     check_level(level)
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     if holdout is not None and (isinstance(holdout, bool) or not isinstance(holdout, int)):
         raise ParameterError(f"holdout must be the number of a fold, got {holdout!r}")
-    if differences is not None:
-        _check_choice("differences", differences, ("rest", "pairs"))
     varying = parse_family(family)
-    layout = release.layout if control is None else release.layout.with_control(control)
-    labels = LabelWeights.of(release)
-    ratio_notes = estimate_share_notes(layout, shares, labels, release.columns.assigned_by)
-    asked = parse_metrics(metrics, [question.space for question in release.questions])
-    dimensions = parse_dimensions(by, release)
-    covariates = parse_names("adjust", adjust)
-    exposed = _parse_exposure(exposure, release, [*dimensions, covariates])
-    if segments is not None and not dimensions and not covariates and exposed is None:
-        raise ParameterError(
-            "segments has columns to cut by, and no cut was asked for: give by=... (--by)"
-        )
-    wanted = Wanted(
-        layout=layout,
+    request = EstimateRequest(
+        layout=release.layout if control is None else release.layout.with_control(control),
         estimator=estimator,
-        covariates=covariates,
+        covariates=parse_column_names("adjust", adjust),
         use_sums=use == "everything",
         holdout=holdout,
         differences=differences,
         level=level,
-        labels=labels,
+        inversion=ClusterInversion.from_release(release),
+        is_exposed=exposure is not None,
     )
-    check_weighted(labels, release, wanted, dimensions, exposed)
-    if covariates and release.columns.assigned_by is not None:
-        raise ParameterError(
-            "arms were assigned to groups, where adjusted effects have no right intervals: leave "
-            "out adjust (--adjust)"
-        )
-    if differences and not dimensions:
-        raise ParameterError("differences are between segments: give by=... (--by)")
-    cut = bool(dimensions or covariates or exposed)
+    ratio_notes = estimate_share_notes(request, shares, release.columns.assigned_by)
+    estimators = parse_metrics(metrics, [question.space for question in release.questions])
+    cuts = _parse_cuts(release, request, segments, on, by, exposure)
     if release.units is not None:
-        cuts = Cuts(segments, on, dimensions, covariates, exposed, labels)
-        found = _from_rows(release, cuts, wanted, asked)
-    elif use == "rows" or any(one is not None for one in (metrics, segments, holdout)) or cut:
+        found = _from_rows(release, cuts, request, estimators)
+    elif use == "rows" or any(one is not None for one in (metrics, holdout)) or cuts.is_any:
         raise ParameterError(
             f"{release.mechanism_names} publishes no rows; leave out metrics, use, segments, by, "
             "adjust, exposure and holdout"
         )
     else:
-        found = _from_statistics(release, wanted)
-    effects = within_ranges(sorted(found.effects, key=_kind), found.ranges)
+        found = _from_statistics(release, request)
+    ranges = dict(found.ranges)
+    effects = [
+        replace(one, possible=ranges.get(one.of.metric)) for one in sorted(found.effects, key=_kind)
+    ]
     found.check("Are means possible?", range_notes(effects), fine="they are")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
-    notes += scope_notes(layout, estimator, labels)
-    missing = [note for one in release.questions for note in missing_notes(one.space.declared)]
-    counted_as = [note for one in release.questions for note in one.space.declared.label_notes]
-    scope = (*_asked_notes(release), *_clipping_notes(release), *counted_as, *missing)
-    scope = (*scope, *release.notes)
-    notes += [Note(text, Weight.SCOPE) for text in scope]
+    notes += [*scope_notes(request), *_scope_texts(release)]
     warnings, remarks = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
@@ -206,9 +200,9 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         estimator=estimator,
         mechanism=release.mechanism_names,
         guarantee=release.guarantee,
-        origin=Origin.of(
+        origin=Origin.from_layout(
             release.provenance.title or file_name(given["release"]),
-            layout,
+            request.layout,
             found.shares,
             call_text(estimate, given),
         ),
@@ -219,23 +213,51 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         tests=tuple(found.tests),
         distributions=tuple(found.distributions),
         bounds=tuple(found.bounds),
-        adjusted_for=covariates,
-        checks=(arms_check(layout, ratio_notes), *found.checks, *segment_size_check(effects)),
+        adjusted_for=request.covariates,
+        checks=(
+            arms_check(request.layout, ratio_notes),
+            *found.checks,
+            *segment_size_check(effects),
+        ),
     )
 
 
-def _parse_exposure(
-    exposure: Any, release: Release, others: list[tuple[str, ...]]
-) -> AskedExposure | None:
-    """What units were exposed to, if that is asked for; `others` are cut by or adjusted for."""
-    if exposure is None:
-        return None
-    if any(exposure in names for names in others):
+def _parse_cuts(  # noqa: PLR0913, PLR0917 - what to cut by, and what goes with it
+    release: Release,
+    request: EstimateRequest,
+    table: Any,
+    on: str | None,
+    by: Any,
+    exposure: Any,
+) -> SegmentRequest:
+    """What rows are cut by.
+
+    Raises:
+        ParameterError: If it does not go together, or with the release.
+    """
+    dimensions, covariates, exposed = parse_dimensions(by, release), request.covariates, None
+    if exposure is not None:
+        if any(exposure in names for names in (*dimensions, covariates)):
+            raise ParameterError(
+                f"exposure {exposure!r} follows treatment, so effects are not cut by it, nor "
+                "adjusted for it; leave it out of by and adjust (--by, --adjust)"
+            )
+        spaces = [question.space for question in release.questions]
+        exposed = ExposureRequest.parse(exposure, spaces)
+    if table is not None and not dimensions and not covariates and exposed is None:
         raise ParameterError(
-            f"exposure {exposure!r} follows treatment, so effects are not cut by it, nor adjusted "
-            "for it; leave it out of by and adjust (--by, --adjust)"
+            "segments has columns to cut by, and no cut was asked for: give by=... (--by)"
         )
-    return AskedExposure.parse(exposure, [question.space for question in release.questions])
+    cuts = SegmentRequest(table, on, dimensions, covariates, exposed, request.inversion)
+    check_weighted(request, cuts, release.columns.assigned_by)
+    if covariates and release.columns.assigned_by is not None:
+        raise ParameterError(
+            "arms were assigned to groups, where adjusted effects have no right intervals: leave "
+            "out adjust (--adjust)"
+        )
+    if request.differences and not dimensions:
+        raise ParameterError("differences are between segments: give by=... (--by)")
+    return cuts
 
 
 def _kind(effect: Effect) -> tuple[bool, bool]:
@@ -263,31 +285,31 @@ def _group_notes(release: Release, effects: list[Effect], level: float) -> list[
 
 
 def _from_rows(
-    release: Release, cuts: Cuts, wanted: Wanted, asked: list[tuple[int, Asked]]
-) -> Found:
+    release: Release,
+    cuts: SegmentRequest,
+    request: EstimateRequest,
+    estimators: list[MetricEstimator],
+) -> MetricFindings:
     """Effects on every metric, from rows and what was published beside them."""
-    profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
+    profiling = Profiling.for_sums(release, use_sums=request.use_sums, holdout=request.holdout)
     read = cutting.read_rows(release, cuts, profiling)
-    sources = [Source(*pair, wanted) for pair in zip(release.questions, read, strict=True)]
+    questions = [QuestionRows(*pair, request) for pair in zip(release.questions, read, strict=True)]
     rows = read[0]  # what follows is public, and the same in every question
-    found = Found()
-    if wanted.holdout is not None:
+    found = MetricFindings()
+    if request.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
-        text = f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
+        text = f"fold {request.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
         found.notes.append(Note(text, Weight.SCOPE))
-    if wanted.differences == "pairs":
+    if request.differences == "pairs":
         _check_pairs(rows)
     if len(release.questions) > 1:
         _check_questions(release, read, found)
-    _check_joined(release, rows, found, wanted.labels)
-    exposure = None if cuts.exposure is None else Exposure.of(cuts.exposure, sources)
-    _estimate_asked(
-        [(one, sources[place]._replace(exposure=exposure, others=sources)) for place, one in asked],
-        found,
-    )
+    _check_joined(release, rows, found, request.inversion)
+    exposure = None if cuts.exposure is None else Exposure(cuts.exposure, questions)
+    _estimate_metrics(estimators, questions, exposure, found)
     if exposure is not None:
         found.add(exposure.effects(found.effects))
-    if rows.segments and release.layout.folds > 1 and wanted.holdout is None:
+    if rows.segments and release.layout.folds > 1 and request.holdout is None:
         n_segments = sum(bool(one.of.segment) for one in found.effects)
         found.check(
             "Do segments have the same effects in all folds?",
@@ -311,24 +333,35 @@ def _from_rows(
     return found
 
 
-def _estimate_asked(asked: list[tuple[Asked, Source]], found: Found) -> None:
+def _estimate_metrics(
+    estimators: list[MetricEstimator],
+    questions: list[QuestionRows],
+    exposure: Exposure | None,
+    found: MetricFindings,
+) -> None:
     """Estimate each metric. One that cannot be is left out, unless it is the only one.
 
     Raises:
         ParameterError: If none can be estimated.
     """
     refused = []
-    for one, source in asked:
+    for one in estimators:
         try:
-            found.add(one.estimate(source))
+            of_metric = one.estimate(questions)
+            if exposure is not None:
+                for rows, function in of_metric.means:
+                    of_metric.add(exposure.beside(function, rows))
+            found.add(of_metric)
         except ParameterError as error:
             refused.append(error)
-    if len(refused) == len(asked):
+    if len(refused) == len(estimators):
         raise refused[0]
     found.notes.extend(Note(f"left out: {error}", Weight.WARNING) for error in refused)
 
 
-def _check_questions(release: Release, read: list[cutting.RowCounts], found: Found) -> None:
+def _check_questions(
+    release: Release, read: list[cutting.RowCounts], found: MetricFindings
+) -> None:
     """Check that questions were asked of as many units as published, in all arms alike."""
     profiles, arms = read[0].profiles, release.layout.arms
     asked = []
@@ -350,12 +383,15 @@ def _check_questions(release: Release, read: list[cutting.RowCounts], found: Fou
 
 
 def _check_joined(
-    release: Release, rows: cutting.RowCounts, found: Found, labels: LabelWeights | None
+    release: Release,
+    rows: cutting.RowCounts,
+    found: MetricFindings,
+    inversion: ClusterInversion | None,
 ) -> None:
     """Check segments and covariates: shares of arms, ids, values."""
     parts = []
-    if release.columns.assigned_by is None and (labels is None or labels.probs is None):
-        parts = _segment_sizes(rows, None if labels is None else labels.column)
+    if release.columns.assigned_by is None and (inversion is None or inversion.probs is None):
+        parts = _segment_sizes(rows, None if inversion is None else inversion.column)
     if parts:
         found.check(
             "Do arms have their shares in segments?",
@@ -404,10 +440,10 @@ def _cell_sizes(profiles: Profiles, sizes: IntArray | None = None) -> IntArray:
     return profiles.sum_cells(profiles.sizes if sizes is None else sizes).astype(np.int64)
 
 
-def _from_statistics(release: Release, wanted: Wanted) -> Found:
+def _from_statistics(release: Release, request: EstimateRequest) -> MetricFindings:
     """Overall effects from a release without rows."""
-    layout, found = wanted.layout, Found()
-    if wanted.estimator == "unstratified":
+    layout, found = request.layout, MetricFindings()
+    if request.estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
     for question in release.questions:
         for place, metric in enumerate(question.space.declared.metrics):
@@ -416,7 +452,7 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
             function = CategoryFunction.declared(str(metric), question.space, place)
             found.shares.extend([function.name] * function.is_share(question.space))
             if question.space.declared.observed_place(place) is None:
-                found.ranges.append(MetricRange.of(function.name, function.values))
+                found.describe(function.name, function.values)
             found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
             found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found
@@ -436,24 +472,24 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
     ]
 
 
-def _asked_notes(release: Release) -> list[str]:
-    """Of how many units each question was asked, where there are several."""
-    if release.units is None or len(release.questions) == 1:
-        return []
-    shares = ", ".join(
-        f"{one.name} {one.mechanism.asked_share:.0%} of units" for one in release.questions
-    )
-    return [f"each person's row answers one question ({shares}); totals are of everyone"]
-
-
-def _clipping_notes(release: Release) -> list[str]:
-    """What effects on numbers are effects on, where no note of the release says so."""
-    return [
+def _scope_texts(release: Release) -> list[Note]:
+    """Whom and what effects are of: who was asked, what was clipped, what is missing."""
+    texts = []
+    if release.units is not None and len(release.questions) > 1:
+        shares = ", ".join(
+            f"{one.name} {one.mechanism.asked_share:.0%} of units" for one in release.questions
+        )
+        texts.append(f"each person's row answers one question ({shares}); totals are of everyone")
+    every = [question.space.declared for question in release.questions]
+    texts += [
         f"{name}, clipped to {number.low:g}..{number.high:g}"
-        for question in release.questions
-        for name, number in question.space.declared.numbers.items()
+        for declared in every
+        for name, number in declared.numbers.items()
         if not any(note.startswith(f"{name} was clipped") for note in release.notes)
     ]
+    texts += [note for declared in every for note in declared.label_notes]
+    texts += [note for declared in every for note in missing_notes(declared)]
+    return [Note(text, Weight.SCOPE) for text in (*texts, *release.notes)]
 
 
 def open_release(release: Any) -> Release:
@@ -466,8 +502,3 @@ def open_release(release: Any) -> Release:
             f"got {type(release).__name__}"
         )
     return release
-
-
-def _check_choice(parameter: str, value: Any, choices: tuple[str, str]) -> None:
-    if value not in choices:
-        raise ParameterError(f'{parameter} must be "{choices[0]}" or "{choices[1]}", got {value!r}')

@@ -1,24 +1,22 @@
-"""The text of metrics, of implications and of what an analyst asks, read by one small parser.
+"""The text of metrics and implications, read by one small parser.
 
     implication := metric "->" metric
-    request     := metric | metric "/" metric | "p" percent "(" name ")" | "median" "(" name ")"
-                   | "dist" "(" name ")"
     metric      := factor ("*" factor)* | comparison
     factor      := name | "(" comparison ")"
     comparison  := name sign decimal
     name        := a word, or any text in double quotes
 
 Python's own parser would refuse names such as `class` or `day 7`, and would read far more than is
-meant. A comparison inside a product stands in parentheses, so that none can be misread.
+meant. A comparison inside a product stands in parentheses, so that none can be misread. What an
+analyst can ask beside means is read by the kinds of metrics in `estimation/metrics`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from clusterdp._text import DECIMAL, exact, shortest_decimal
+from clusterdp._text import DECIMAL
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.metric import (
     PLAIN_NAME,
@@ -28,23 +26,13 @@ from clusterdp.outcomes.metric import (
     Metric,
     OutcomeValue,
     Threshold,
-    quoted,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
 
 _SIGN = "|".join(re.escape(sign) for sign in SIGNS)
 _TOKEN = re.compile(
     rf'\s*(?:(?P<name>{PLAIN_NAME})|"(?P<quoted>[^"]+)"|(?P<decimal>{DECIMAL})'
     rf"|(?P<sign>{_SIGN})|(?P<mark>[*()/]))\s*"
 )
-_REQUEST_FORM = (
-    "a metric reads rounds, rounds>=10, visit*spend, spend/visit, p90(rounds), median(rounds) or "
-    "dist(rounds), got {!r}"
-)
-_PERCENT = re.compile(r"p(\d+(?:\.\d+)?)")
 # An even number of quotes follows an arrow that is not itself in quotes.
 _BARE_ARROW = re.compile(r'->(?=[^"]*(?:"[^"]*"[^"]*)*$)')
 _FORM = "a metric reads visit, spend>0, visit*spend or visit*(spend>0), got {!r}"
@@ -140,129 +128,3 @@ class Parser:
             tokens.append((kind, found[group]))
             place = found.end()
         return tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mean:
-    """The mean of a metric, which of a comparison is a share.
-
-    Attributes:
-        metric: The metric.
-    """
-
-    metric: Metric
-
-    def __str__(self) -> str:
-        return str(self.metric)
-
-    def outcomes(self, missing: Collection[str]) -> frozenset[str]:
-        """The names of the outcomes it uses, of which some may be missing."""
-        return self.metric.naming_observed(missing).outcomes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """The ratio of two means.
-
-    Attributes:
-        above: The metric whose mean is divided.
-        below: The metric whose mean it is divided by.
-    """
-
-    above: Metric
-    below: Metric
-
-    def __str__(self) -> str:
-        return f"{_within(self.above)}/{_within(self.below)}"
-
-    def outcomes(self, missing: Collection[str]) -> frozenset[str]:
-        """The names of the outcomes it uses, of which some may be missing."""
-        above, below = (one.naming_observed(missing) for one in (self.above, self.below))
-        return above.outcomes | below.outcomes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantile:
-    """A quantile of an outcome: the least value that a share of units do not exceed.
-
-    Attributes:
-        outcome: Its name.
-        share: The share, strictly between 0 and 1.
-    """
-
-    outcome: str
-    share: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ParameterError(
-                f"a quantile is between p0 and p100, neither of them, got p{100 * self.share:g}; "
-                "ask for p99, or for a share such as rounds>=10"
-            )
-
-    def __str__(self) -> str:
-        if self.share == 0.5:
-            return f"median({quoted(self.outcome)})"
-        return f"p{shortest_decimal(float(exact(self.share) * 100))}({quoted(self.outcome)})"
-
-    def outcomes(self, _missing: Collection[str]) -> frozenset[str]:
-        """The name of the outcome it uses."""
-        return frozenset({self.outcome})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """How an outcome is distributed in every arm.
-
-    Attributes:
-        outcome: Its name.
-    """
-
-    outcome: str
-
-    def __str__(self) -> str:
-        return f"dist({quoted(self.outcome)})"
-
-    def outcomes(self, _missing: Collection[str]) -> frozenset[str]:
-        """The name of the outcome it uses."""
-        return frozenset({self.outcome})
-
-
-MetricRequest = Mean | Ratio | Quantile | Distribution
-
-
-def parse_metric_request(text: str) -> MetricRequest:
-    """A question as people write it."""
-    parser = Parser(text, _REQUEST_FORM)
-    called = parser.kind() == "name" and parser.kind(ahead=1) == "("
-    found = _called(parser) if called else _ratio_or_mean(parser)
-    parser.end()
-    return found
-
-
-def _called(parser: Parser) -> MetricRequest:
-    name = parser.take("name")
-    parser.take("(")
-    outcome = parser.take("name")
-    parser.take(")")
-    if name == "dist":
-        return Distribution(outcome=outcome)
-    if name == "median":
-        return Quantile(outcome=outcome, share=0.5)
-    percent = _PERCENT.fullmatch(name)
-    if percent is None:
-        parser.refuse()
-    return Quantile(outcome=outcome, share=float(exact(float(percent[1])) / 100))
-
-
-def _ratio_or_mean(parser: Parser) -> MetricRequest:
-    above = parser.metric()
-    if parser.kind() != "/":
-        return Mean(metric=above)
-    parser.take("/")
-    return Ratio(above=above, below=parser.metric())
-
-
-def _within(metric: Metric) -> str:
-    lone = len(metric.factors) == 1 and isinstance(metric.factors[0], Threshold)
-    return f"({metric})" if lone else str(metric)

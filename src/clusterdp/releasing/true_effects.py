@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.estimation.effects.families import VARYING, with_families
-from clusterdp.estimation.effects.findings import (
-    Note,
-    Origin,
-    Weight,
-    arms_check,
-    call_text,
-    sorted_notes,
-)
+from clusterdp.estimation.effects.findings import Origin, call_text
+from clusterdp.estimation.effects.notes import Note, Weight, arms_check, sorted_notes
 from clusterdp.estimation.estimate import overall_effects
-from clusterdp.estimation.means import sums as moments
-from clusterdp.estimation.means.arms import true_effects, weigh
+from clusterdp.estimation.means.arms import total_moments, true_effects, weigh
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.estimation.means.responses import CellMoments
 from clusterdp.estimation.metrics.observed import missing_notes
 from clusterdp.estimation.metrics.sample_ratio import layout_notes, sample_ratio_notes
 from clusterdp.estimation.report.results import Estimate
@@ -33,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.means.sums import Estimator
+    from clusterdp.estimation.effects.effect import Estimator
     from clusterdp.outcomes.declaration import Spaces
 
 
@@ -62,10 +55,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     layout = prepared.layout
     (totals,) = prepared.count([CountRequest(sums=True)]).counted.totals
     effects = []
-    every = [
-        moments.total_moments(totals, layout, space, place)
-        for place in range(len(declared.metrics))
-    ]
+    every = [total_moments(totals, layout, space, place) for place in range(len(declared.metrics))]
     of_observed = space.of_observed()
     for place, measured in enumerate(declared.metrics):
         true = every[place]
@@ -89,7 +79,9 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
         estimator=estimator,
         mechanism="true outcomes (not private)",
         guarantee=None,
-        origin=Origin.of(frame, layout, shares, call_text(estimate_without_privacy, given)),
+        origin=Origin.from_layout(
+            frame, layout, shares, call_text(estimate_without_privacy, given)
+        ),
         family=VARYING,
         warnings=warnings,
         notes=notes,

@@ -125,7 +125,7 @@ def report_texts(table: str, key: str) -> dict[Any, dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class ExperimentFindings:
     """What an experiment gives.
 
     Attributes:
@@ -144,9 +144,11 @@ _REACH = 60
 _BEFORE, _AFTER = np.array([10, 10]), np.array([9, 11])
 
 
-def privacy_claims() -> Findings:
+def privacy_claims() -> ExperimentFindings:
     """Counter-examples to C1, C3 and C4, computed."""
-    return Findings(number=0, tables={}, claims=[_cluster_dp(), _histogram(), _contrasts()])
+    return ExperimentFindings(
+        number=0, tables={}, claims=[_cluster_dp(), _histogram(), _contrasts()]
+    )
 
 
 def _cluster_dp() -> Claim:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.studies.claims import Findings, Rows, Tables
+    from clusterdp.studies.claims import ExperimentFindings, Rows, Tables
 
 
 # Colour-blind safe (Okabe and Ito), with a marker each, so that they can be distinguished in grey.
@@ -34,7 +34,7 @@ STYLES: dict[str, dict[str, Any]] = {
 TITLES = {"paper": "the paper's accounting", "valid": "valid accounting"}
 
 
-def draw_figures(findings: Findings, folder: Path) -> list[str]:
+def draw_figures(findings: ExperimentFindings, folder: Path) -> list[str]:
     """Write every figure of an experiment, as SVG and PNG; returns their names without suffix."""
     names = []
     for name, draw in FIGURES.get(findings.number, {}).items():

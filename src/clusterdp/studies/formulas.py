@@ -13,9 +13,11 @@ import numpy as np
 
 from clusterdp.channels.resampling import ResampledRows
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.means.calibration import Functional, calibrate
+from clusterdp.estimation.means.calibration import fit_calibration
 from clusterdp.estimation.means.functions import declared_noise
-from clusterdp.estimation.reading.profiles import Profiles, ProfileSums, spread_cells
+from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.means.sums import WeightedSums
+from clusterdp.estimation.reading.profiles import Profiles, spread_cells
 from clusterdp.mechanisms.draw import draw_statistics
 from clusterdp.precision.row_noise import unit_noise
 from clusterdp.statistics.base import CellTotals
@@ -25,7 +27,7 @@ from clusterdp.statistics.noise import simulated_noise
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.means.sums import Use
+    from clusterdp.estimation.effects.effect import Use
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.statistics.base import SumReading
@@ -108,9 +110,11 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
         drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
         readings = [reading for one in drawn for reading in one.sum_readings(metric)]
     # What is public of sums is used alone: which there are, and how noisy they are.
-    profiles, nothing = Profiles.of_cells(layout), np.zeros(layout.sizes.size)
+    profiles, nothing = Profiles.from_layout(layout), np.zeros(layout.sizes.size)
     no_rows = ProfileSums(sizes=profiles.sizes, sums=nothing, squares=nothing, noise=nothing)
-    calibration = calibrate(readings, profiles, no_rows, declared_noise(mechanism, space, metric))
+    calibration = fit_calibration(
+        readings, profiles, no_rows, declared_noise(mechanism, space, metric)
+    )
 
     def draw() -> FloatArray:
         per_unit = unit_noise(counts, layout, space, mechanism, rng)[metric]
@@ -125,12 +129,12 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
     return Averaged(draws.mean(axis=0), draws.std(axis=0, ddof=1) / math.sqrt(n_draws))
 
 
-def _shares_of_cells(per_unit: FloatArray, layout: Layout, segment_share: float) -> Functional:
+def _shares_of_cells(per_unit: FloatArray, layout: Layout, segment_share: float) -> WeightedSums:
     """Stratified means of every arm in a share f of every cell: rows weigh (n_c/n)/(f·n_ac)."""
-    profiles, arms = Profiles.of_cells(layout), list(range(len(layout.arms)))
+    profiles, arms = Profiles.from_layout(layout), list(range(len(layout.arms)))
     shares = np.broadcast_to(layout.cluster_shares, layout.sizes.shape)
     squares = shares**2 * per_unit / (segment_share * layout.sizes)
-    return Functional(
+    return WeightedSums(
         values=np.zeros(len(arms)),
         weights=spread_cells(shares, profiles, arms),
         sums=np.zeros((len(arms), layout.sizes.size)),

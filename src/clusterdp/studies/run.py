@@ -18,7 +18,7 @@ from clusterdp.studies import claims as guarantees
 from clusterdp.studies import experiments_1_3, experiments_4_7
 from clusterdp.studies import experiments_1_3 as tradeoffs
 from clusterdp.studies import experiments_4_7 as validity
-from clusterdp.studies.claims import RULE, Findings, report_texts
+from clusterdp.studies.claims import RULE, ExperimentFindings, report_texts
 from clusterdp.studies.figures import draw_figures
 from clusterdp.studies.study import BAND, by_draw, describe, joined, points, select
 
@@ -68,7 +68,7 @@ def parse_experiments(names: list[str]) -> list[int]:
 
 def run_experiments(
     numbers: list[int], study: Study, report: Callable[[int], None]
-) -> list[Findings]:
+) -> list[ExperimentFindings]:
     """The guarantees, and the experiments asked for. A draw is the same whatever runs beside it.
 
     Args:
@@ -78,7 +78,7 @@ def run_experiments(
     """
     tables = _all_draws(numbers, study, report)
     judged = [
-        Findings(number=number, tables=found, claims=EXPERIMENTS[number].judge(found))
+        ExperimentFindings(number=number, tables=found, claims=EXPERIMENTS[number].judge(found))
         for number, found in tables.items()
     ]
     return [guarantees.privacy_claims(), *judged]
@@ -198,7 +198,7 @@ def readings_table(rows: Rows) -> list[str]:
     return [head, "|---|---|---|", *body, ""]
 
 
-def write_report(findings: list[Findings], study: Study, folder: Path) -> None:
+def write_report(findings: list[ExperimentFindings], study: Study, folder: Path) -> None:
     """Write CSV files, figures, verdicts.json and REPORT.md."""
     import polars as pl
 
@@ -216,7 +216,7 @@ def write_report(findings: list[Findings], study: Study, folder: Path) -> None:
     (folder / "REPORT.md").write_text(_report(findings, figures, study), encoding="utf-8")
 
 
-def _report(findings: list[Findings], figures: dict[int, list[str]], study: Study) -> str:
+def _report(findings: list[ExperimentFindings], figures: dict[int, list[str]], study: Study) -> str:
     source = (
         "*Improving the Variance of Differentially Private Randomized Experiments through "
         "Clustering*, Javanmard, Mirrokni and Pouget-Abadie, ICML 2025."

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.means import sums as estimators
-from clusterdp.estimation.means.arms import arm_effects
-from clusterdp.estimation.means.calibration import calibrate
+from clusterdp.estimation.effects.effect import EffectArrays
+from clusterdp.estimation.means.arms import arm_effects, contrast_effects
+from clusterdp.estimation.means.calibration import fit_calibration
 from clusterdp.estimation.means.functions import declared_noise
-from clusterdp.estimation.reading.profiles import Outputs, Profiles, ProfileSums
+from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
+from clusterdp.estimation.reading.profiles import Profiles
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.outcomes.space import Ends
 from clusterdp.statistics.base import CellTotals
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.means.sums import Estimator, Use
+    from clusterdp.estimation.effects.effect import Estimator, Use
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
 
@@ -45,7 +46,7 @@ def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
     estimator: Estimator = "stratified",
     use: Use = "everything",
     metric: int = 0,
-) -> estimators.EffectArrays:
+) -> EffectArrays:
     """Estimates from fresh assignments and fresh releases; axes `[replicate, treatment]`."""
     return _joined(
         simulate_estimates(
@@ -73,7 +74,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
     estimator: Estimator = "stratified",
     use: Use = "everything",
     metric: int = 0,
-) -> estimators.EffectArrays:
+) -> EffectArrays:
     """Estimates from fresh releases of the same observed counts; axes `[replicate, treatment]`.
 
     Args:
@@ -111,7 +112,7 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     estimator: Estimator,
     use: Use,
     metric: int = 0,
-) -> estimators.EffectArrays:
+) -> EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
     about_cells = release_cells(
         CellTotals.of_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
@@ -119,16 +120,16 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     statistics, channel = about_cells
     if channel is None:
         contrasts = statistics[0].contrasts(layout, metric)
-        return estimators.contrast_effects(contrasts, layout, Ends.of(space, metric))
-    profiles = Profiles.of_cells(layout)
+        return contrast_effects(contrasts, layout, Ends.of(space, metric))
+    profiles = Profiles.from_layout(layout)
     released = channel.simulate(counts, rng)
-    outputs = Outputs.of(channel, space, metric)
-    whole = ProfileSums.of_cell_counts(released, outputs)
+    outputs = ResponseValues.from_channel(channel, space, metric)
+    whole = ProfileSums.from_cell_counts(released, outputs)
     whole = replace(whole, sizes=profiles.sizes)  # alike in all replicates
     used = statistics if use == "everything" else ()
     readings = [reading for one in used for reading in one.sum_readings(metric)]
     noise = declared_noise(mechanism, space, metric)
-    calibration = calibrate(readings, profiles, whole, noise)
+    calibration = fit_calibration(readings, profiles, whole, noise)
     return arm_effects(whole, layout, estimator, profiles, calibration, origin=outputs.middle)
 
 
@@ -139,9 +140,9 @@ def _chunks(n_replicates: int, n_elements: int) -> Iterator[int]:
         yield min(size, n_replicates - chunk * size)
 
 
-def _joined(chunks: Iterator[estimators.EffectArrays]) -> estimators.EffectArrays:
+def _joined(chunks: Iterator[EffectArrays]) -> EffectArrays:
     parts = list(chunks)
-    return estimators.EffectArrays(
+    return EffectArrays(
         effects=np.concatenate([part.effects for part in parts]),
         variances=np.concatenate([part.variances for part in parts]),
         privacy_variances=np.concatenate([part.privacy_variances for part in parts]),

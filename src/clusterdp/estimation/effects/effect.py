@@ -1,20 +1,35 @@
-"""What an effect is of.
-
-Arrays of effects as values.
-"""
+"""An average effect: what it is of, its numbers and its intervals."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from clusterdp.estimation.report.results import FEW_UNITS, Effect
-from clusterdp.estimation.report.tables import segment_label, shortened
+import numpy as np
+
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp._text import plain_text
+from clusterdp.estimation.effects.intervals import EffectInterval, check_level, quantile, two_sided
+from clusterdp.estimation.effects.text import (
+    Segment,
+    limits_text,
+    segment_label,
+    short_label,
+    to_decimals,
+)
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.means.sums import EffectArrays
-    from clusterdp.estimation.reading.cuts import Segment
+    from collections.abc import Callable
+
+# How cells are weighed: by the size of their cluster, or by their own.
+Estimator = Literal["stratified", "unstratified"]
+# What an estimate uses: rows combined with noisy sums and counts, or rows alone.
+Use = Literal["everything", "rows"]
+# Below this many units in an arm, or degrees of freedom, intervals are Student's instead of normal.
+FEW_UNITS = 50
+# What a segment is compared with: the other segments of its dimension.
+REST = "rest"
 
 
 class Target(NamedTuple):
@@ -49,12 +64,235 @@ class Target(NamedTuple):
 
     def in_short(self, longest: int) -> str:
         """The same in one line, with names of so many letters at most."""
-        against = None if self.against is None else shortened(self.against, longest)
-        return self._worded(shortened(segment_label(self.segment), longest), against)
+        against = None if self.against is None else short_label(self.against, longest)
+        return self._worded(short_label(segment_label(self.segment), longest), against)
 
     def _worded(self, segment: str, against: str | None) -> str:
         text = segment if against is None else f"{segment} vs {against}"
         return f"{text} (adjusted)" if self.adjusted else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Effect:
+    """An average effect, estimated.
+
+    Attributes:
+        of: What it is of: an arm against control, overall or in a segment.
+        effect: Estimated average effect, in units of the outcome; NaN where an arm has no units.
+        std_error: Its standard error, of assignment and privacy together.
+        sampling_variance: The part of the variance that sampling cost.
+        privacy_variance: The part of the variance that privacy cost.
+        n_treated: Units in the treatment arm.
+        n_control: Units in control.
+        treated_mean: Mean outcome of the treatment; None if there is no estimate of it.
+        treated_std_error: Its standard error.
+        control_mean: Mean outcome of control; None if there is no estimate of it.
+        control_std_error: Its standard error.
+        degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
+        interval: How intervals are made of ratios, of quantiles and of effects on those exposed;
+            None if they are so many standard errors.
+        family_size: How many effects simultaneous intervals cover together.
+        holm_p_value: Holm's p-value in the family: of any false alarm; NaN without an interval.
+        bh_p_value: Benjamini and Hochberg's: of the share of false alarms.
+        to_report: Whether to report this one, where there is an adjusted effect beside a plain one.
+        possible: The least and the largest value of the metric, which intervals and lifts are cut
+            to; None if they are not known. Estimates themselves are unbiased, and are not cut.
+    """
+
+    of: Target
+    effect: float
+    std_error: float
+    sampling_variance: float
+    privacy_variance: float
+    n_treated: int
+    n_control: int
+    treated_mean: float | None = None
+    treated_std_error: float | None = None
+    control_mean: float | None = None
+    control_std_error: float | None = None
+    degrees: float = math.inf
+    interval: EffectInterval | None = None
+    family_size: int = 1
+    holm_p_value: float = math.nan
+    bh_p_value: float = math.nan
+    to_report: bool = True
+    possible: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        show = to_decimals([self.std_error])
+        return plain_text(
+            f"Effect({self.of.metric}, {self.of.label}, {self.of.arm} against {self.of.control}: "
+            f"{show(self.effect)}, std error {show(self.std_error)}, "
+            f"95% interval {self.ci_text(0.95, show)})"
+        )
+
+    @property
+    def privacy_share(self) -> float:
+        """The share of the variance that privacy cost."""
+        total = self.sampling_variance + self.privacy_variance
+        return self.privacy_variance / total if total else 0.0
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided p-value of no effect, by the distribution that intervals are made with."""
+        if self.interval is not None:
+            return self.interval.p_value
+        return two_sided(self.effect, self.std_error, self.degrees)
+
+    @property
+    def largest(self) -> float:
+        """The largest possible effect in either direction; infinite if that is not known."""
+        if self.possible is None:
+            return math.inf
+        return (self.possible[1] - self.possible[0]) * (1 if self.of.against is None else 2)
+
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """A confidence interval: normal, or Student's t where an arm has few units."""
+        check_level(level)
+        if self.interval is not None:
+            low, high = self.interval.ci(level)
+        else:
+            reach = quantile(level, self.degrees) * self.std_error
+            low, high = self.effect - reach, self.effect + reach
+        bounds = (-self.largest, self.largest)
+        return within(low, bounds), within(high, bounds)
+
+    def ci_gap(self, level: float = 0.95) -> tuple[float, float] | None:
+        """What `ci` leaves out inside: of effects on those exposed, where two rays are possible."""
+        check_level(level)
+        return None if self.interval is None else self.interval.gap(level)
+
+    def ci_text(self, level: float, show: Callable[[float | None], str]) -> str:
+        """The interval in brackets; or what it leaves out, if it is everything else."""
+        gap = self.ci_gap(level)
+        return limits_text(self.ci(level), show) if gap is None else f"not {limits_text(gap, show)}"
+
+    def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
+        """An interval that covers together with all others of its family (Bonferroni).
+
+        It leaves out zero only if Holm's p-value is below 1 − level.
+        """
+        return self.ci(self.simultaneous_level(level))
+
+    def simultaneous_level(self, level: float = 0.95) -> float:
+        """The level of an interval that covers together with all others of its family."""
+        check_level(level)
+        return 1 - (1 - level) / self.family_size
+
+    def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
+        """Effect relative to control's mean, with its interval (Fieller, 1954).
+
+        The interval holds every ratio θ with `|effect − θ·control| ≤ q·se(effect − θ·control)`. The
+        effect is treated minus control, so its covariance with control's mean is −Var(control), and
+        Var(effect − θ·control) = Var(effect) + (2θ + θ²)Var(control).
+
+        None where control's mean or the standard error is unknown, or where control's mean is not
+        above zero at this level: such a set of ratios has no bounds. Limits are cut to what is
+        possible: above what the largest value of the metric would be, there is none (infinity).
+        """
+        check_level(level)
+        found = self._uncut_lift(level)
+        if found is None or self.possible is None or not self.control_mean:
+            return found
+        lowest, highest = (end / self.control_mean - 1 for end in self.possible)
+        least = -1.0 if self.possible[0] >= 0 else -math.inf
+        ratio, low, high = within(found[0], (lowest, highest)), found[1], found[2]
+        high = math.inf if high > highest else high
+        return max(ratio, least), max(low, least), max(high, least)
+
+    def _uncut_lift(self, level: float) -> tuple[float, float, float] | None:
+        if self.interval is not None:
+            return self.interval.lift(level)
+        if self.control_mean is None or self.control_std_error is None:
+            return None
+        if math.isnan(self.std_error):
+            return None
+        reach = quantile(level, self.degrees)
+        squared, control_variance = reach**2, self.control_std_error**2
+        if not self.control_mean > reach * self.control_std_error:
+            return None
+        variance = max(self.std_error**2, control_variance)
+        # leading·θ² − 2·middle·θ + last ≤ 0
+        leading = self.control_mean**2 - squared * control_variance
+        middle = self.effect * self.control_mean + squared * control_variance
+        last = self.effect**2 - squared * variance
+        reach = math.sqrt(max(middle**2 - leading * last, 0.0))
+        if math.isnan(reach):
+            return None
+        return (
+            self.effect / self.control_mean,
+            (middle - reach) / leading,
+            (middle + reach) / leading,
+        )
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Everything about this effect as plain numbers."""
+        low, high = self.ci(level)
+        low_all, high_all = self.simultaneous_ci(level)
+        gap = self.ci_gap(level) or (None, None)
+        lift = self.lift(level) or (None, None, None)
+        return {
+            **self.of._asdict(),
+            "segment": dict(self.of.segment),
+            "to_report": self.to_report,
+            "effect": self.effect,
+            "std_error": self.std_error,
+            "ci_level": level,
+            "ci_low": _limit(low),
+            "ci_high": _limit(high),
+            "ci_gap_low": gap[0],
+            "ci_gap_high": gap[1],
+            "simultaneous_ci_low": _limit(low_all),
+            "simultaneous_ci_high": _limit(high_all),
+            "p_value": self.p_value,
+            "holm_p_value": self.holm_p_value,
+            "bh_p_value": self.bh_p_value,
+            "family_size": self.family_size,
+            "treated_mean": self.treated_mean,
+            "treated_std_error": self.treated_std_error,
+            "control_mean": self.control_mean,
+            "control_std_error": self.control_std_error,
+            "lift": lift[0],
+            "lift_ci_low": lift[1],
+            "lift_ci_high": None if lift[2] is None else _limit(lift[2]),
+            "sampling_variance": self.sampling_variance,
+            "privacy_variance": self.privacy_variance,
+            "privacy_share": self.privacy_share,
+            "degrees": None if math.isinf(self.degrees) else self.degrees,
+            "n_treated": self.n_treated,
+            "n_control": self.n_control,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EffectArrays:
+    """Effects against control; axes `[..., treatment]`, in the order of `Layout.treatments`.
+
+    Attributes:
+        effects: Estimated average effects.
+        variances: Estimated variances, of assignment and privacy together.
+        privacy_variances: The part of them that privacy cost.
+        control_means: The mean outcome of control, axes `[...]`; None if it is not estimated.
+        control_variances: Its estimated variance.
+        treated_means: The mean outcome of each treatment; None if they are not estimated.
+        treated_variances: Their estimated variances.
+        degrees: Degrees of freedom of the variances; None where these are known, not estimated.
+    """
+
+    effects: FloatArray
+    variances: FloatArray
+    privacy_variances: FloatArray
+    control_means: FloatArray | None = None
+    control_variances: FloatArray | None = None
+    treated_means: FloatArray | None = None
+    treated_variances: FloatArray | None = None
+    degrees: FloatArray | None = None
+
+
+# Of an arm that has no units.
+NO_EFFECT = EffectArrays(
+    effects=np.full(1, np.nan), variances=np.full(1, np.nan), privacy_variances=np.full(1, np.nan)
+)
 
 
 def to_effect(
@@ -108,3 +346,13 @@ def _mean(
     if means is None or variances is None:
         return None, None
     return float(means[place]), math.sqrt(float(variances[place]))
+
+
+def within(number: float, bounds: tuple[float, float]) -> float:
+    """A number within bounds."""
+    return min(max(number, bounds[0]), bounds[1])
+
+
+def _limit(limit: float) -> float | None:
+    """A limit of an interval; None where there is none."""
+    return None if math.isinf(limit) else limit

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._arrays import FloatArray
 from clusterdp._lists import parse_names
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.effect import Effect, Target
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
-
-    from clusterdp._arrays import FloatArray
-    from clusterdp.estimation.effects.effect import Target
-    from clusterdp.estimation.report.results import Effect
 
 
 # What effects of a family may differ in.

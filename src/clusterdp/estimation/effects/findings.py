@@ -1,143 +1,29 @@
-"""Notes for whoever uses an estimate: sorted by weight, and gathered over segments.
+"""What an estimate found: effects, tests, distributions, bounds, checks and notes.
 
-Checks of the data that an estimate rests on, each with a verdict.
-
-What an estimate was made from, and how to make it again: names of files, never their paths.
+`Findings` is all of it as values. Reports are made of findings; `Estimate`, which people hold, is
+findings that can be shown. Also here: what an estimate was made from, and how to make it again, by
+names of files and never by their paths.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 import os
-from dataclasses import dataclass
-from enum import IntEnum
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clusterdp._text import counted
-from clusterdp.cells.layout import units_in_words
-from clusterdp.estimation.report.results import FEW_UNITS
-from clusterdp.estimation.report.tables import segment_label
+from clusterdp._arrays import FloatArray
+from clusterdp.cells.layout import Layout, units_in_words
+from clusterdp.estimation.effects.effect import Effect, Estimator, Target
+from clusterdp.estimation.effects.intervals import check_level
+from clusterdp.estimation.effects.notes import DataCheck
+from clusterdp.estimation.effects.text import Segment, segment_label
+from clusterdp.privacy.accounting import Guarantee
+from clusterdp.published.manifest import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.report.results import Effect
-
-
-# This many segments are named; more are counted.
-_NAMED = 3
-
-
-class Weight(IntEnum):
-    """How much a note matters; the heaviest is shown first."""
-
-    WARNING = 0  # numbers may be wrong
-    SCOPE = 1  # who or what the numbers are about
-    METHOD = 2  # how they were computed
-
-
-class Note(NamedTuple):
-    """A remark.
-
-    Attributes:
-        text: The remark.
-        weight: How much it matters.
-        segment: The segment that it is about; None if it is about all numbers.
-    """
-
-    text: str
-    weight: Weight = Weight.METHOD
-    segment: str | None = None
-
-
-def sorted_notes(notes: Iterable[Note]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Warnings, then the other notes by weight. What is said of many segments is said once."""
-    about: dict[tuple[Weight, str], dict[str, None]] = {}
-    for note in notes:
-        segments = about.setdefault((note.weight, note.text), {})
-        if note.segment is not None:
-            segments[note.segment] = None
-    lines = [
-        (weight, _gathered(text, list(segments)))
-        for (weight, text), segments in sorted(about.items(), key=lambda item: item[0][0])
-    ]
-    warnings = tuple(line for weight, line in lines if weight == Weight.WARNING)
-    return warnings, tuple(line for weight, line in lines if weight != Weight.WARNING)
-
-
-def _gathered(text: str, segments: list[str]) -> str:
-    if not segments:
-        return text
-    if len(segments) > _NAMED:
-        return f"{counted(len(segments), 'segment')}: {text}"
-    return f"{'; '.join(segments)}: {text}"
-
-
-_FEW = f"fewer than {FEW_UNITS} units in an arm, so intervals are wide and by Student's t"
-_NO_NUMBERS = "too few units in an arm, so there are no numbers"
-Verdict = Literal["fine", "note", "warning"]
-
-
-class Check(NamedTuple):
-    """A question about the data, and the answer.
-
-    Attributes:
-        question: What was checked.
-        verdict: Whether numbers can be used as they are ("fine"), are of other people than one
-            might think ("note"), or may be wrong ("warning").
-        found: What was found, a sentence each.
-    """
-
-    question: str
-    verdict: Verdict
-    found: tuple[str, ...]
-
-    @classmethod
-    def of(cls, question: str, notes: Sequence[Note], *, fine: str) -> Check:
-        """A check that found these notes; `fine` is said if there are none."""
-        if not notes:
-            return cls(question, "fine", (fine,))
-        warnings, remarks = sorted_notes(notes)
-        return cls(question, "warning" if warnings else "note", (*warnings, *remarks))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
-        return {**self._asdict(), "found": list(self.found)}
-
-
-def arms_check(layout: Layout, notes: Sequence[Note]) -> Check:
-    """Whether arms have their planned shares, from what the check of sample ratios noted."""
-    sizes = layout.sizes.sum(axis=0)
-    shares = [
-        f"{arm} {size / layout.n_units:.1%}" for arm, size in zip(layout.arms, sizes, strict=True)
-    ]
-    like = "equal ones, as nothing was declared" if layout.arm_shares is None else "as declared"
-    fine = f"they do, as far as can be seen ({like}), in all clusters: {', '.join(shares)}"
-    return Check.of("Do arms have their planned shares?", notes, fine=fine)
-
-
-def segment_size_check(effects: Sequence[Effect]) -> list[Check]:
-    """Whether every segment has units enough for numbers; nothing if there are no segments."""
-    arm_sizes: dict[str, int] = {}
-    for one in effects:
-        if one.of.segment and one.of.against is None:
-            n_units = 0 if math.isnan(one.effect) else min(one.n_treated, one.n_control)
-            label = segment_label(one.of.segment)
-            arm_sizes[label] = min(arm_sizes.get(label, n_units), n_units)
-    if not arm_sizes:
-        return []
-    notes = [
-        Note(_FEW if n_units else _NO_NUMBERS, Weight.SCOPE, name)
-        for name, n_units in arm_sizes.items()
-        if n_units < FEW_UNITS
-    ]
-    smallest = min(arm_sizes, key=lambda name: arm_sizes[name])
-    fine = f"the smallest arm of any, in {smallest}, has {counted(arm_sizes[smallest], 'unit')}"
-    return [Check.of("Do segments have units enough?", notes, fine=fine)]
-
+    from collections.abc import Callable, Iterable, Mapping
 
 # A call that is longer than a line of this width has a line for each argument.
 _WIDTH = 80
@@ -164,7 +50,9 @@ class Origin:
     made_by: str
 
     @classmethod
-    def of(cls, data: str | None, layout: Layout, shares: list[str], made_by: str) -> Origin:
+    def from_layout(
+        cls, data: str | None, layout: Layout, shares: Iterable[str], made_by: str
+    ) -> Origin:
         """The origin of an estimate, from the name and the layout of its release."""
         sizes = layout.sizes.sum(axis=0).tolist()
         return cls(
@@ -184,6 +72,188 @@ class Origin:
         """For people: "published: 64,000 units in 7 clusters"."""
         name = "" if self.data is None else f"{self.data}: "
         return name + units_in_words(self.n_units, self.n_clusters)
+
+
+class ArmDistribution(NamedTuple):
+    """The share of an arm's units at or below each value, with intervals, all increasing.
+
+    Each interval covers by itself. On numbers a share is known up to bounds, except at cuts; the
+    estimate is half way between them, and the interval holds both.
+
+    Attributes:
+        outcome: The outcome.
+        arm: The arm.
+        segment: The segment; empty for everyone.
+        values: The values; axes `[value]`.
+        shares: The estimates; axes `[value]`.
+        low: Lower limits; axes `[value]`.
+        high: Upper limits; axes `[value]`.
+    """
+
+    outcome: str
+    arm: Any
+    segment: Segment
+    values: FloatArray
+    shares: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One plain row per value."""
+        return [
+            {
+                "outcome": self.outcome,
+                "arm": plain(self.arm),
+                "segment": segment_label(self.segment),
+                "value": float(value),
+                "share": float(share),
+                "ci_low": float(low),
+                "ci_high": float(high),
+            }
+            for value, share, low, high in zip(
+                self.values, self.shares, self.low, self.high, strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentTest:
+    """A test that an arm has the same effect in all segments of a dimension.
+
+    Attributes:
+        metric: The metric that effects are on.
+        arm: The treatment arm.
+        control: The control arm.
+        by: The columns that segments are cut by.
+        adjusted: Whether covariates were adjusted for.
+        statistic: Its F statistic.
+        n_segments: How many segments were compared.
+        effect_degrees: Degrees of freedom of the effects: one less, or fewer where published sums
+            have long tails of noise.
+        degrees: Degrees of freedom of the standard errors.
+    """
+
+    metric: str
+    arm: Any
+    control: Any
+    by: tuple[str, ...]
+    adjusted: bool
+    statistic: float
+    n_segments: int
+    effect_degrees: float
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """How often the effects would differ as much if they were the same."""
+        from scipy.special import fdtrc
+
+        return float(fdtrc(self.effect_degrees, self.degrees, self.statistic))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything about this test as plain values."""
+        return {**asdict(self), "by": list(self.by), "p_value": self.p_value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttritionBounds:
+    """Bounds on the overall effect on those who would be observed in either arm.
+
+    They hold if treatment moves who is observed in one direction only.
+
+    Attributes:
+        of: What effect they bound.
+        low: The lower bound, estimated.
+        high: The upper bound, estimated.
+        limits: What the effect lies between, at `level`.
+        level: The confidence level of the limits.
+        trimmed: The arm of which a part counts: that with more observed.
+        trimmed_share: The share of its observed that is left out.
+        from_ends: Whether only the declared ends of the outcome were used, as rows do not tell how
+            it is distributed.
+        widened: Whether noise had the bounds in another order, or the effect on those observed
+            outside. That effect lies between the true bounds, so they were moved to hold it.
+    """
+
+    of: Target
+    low: float
+    high: float
+    limits: tuple[float, float]
+    level: float
+    trimmed: Any
+    trimmed_share: float
+    from_ends: bool
+    widened: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything about these bounds as plain values."""
+        return {
+            "metric": self.of.metric,
+            "arm": self.of.arm,
+            "control": self.of.control,
+            "low": self.low,
+            "high": self.high,
+            "level": self.level,
+            "limit_low": self.limits[0],
+            "limit_high": self.limits[1],
+            "trimmed": self.trimmed,
+            "trimmed_share": self.trimmed_share,
+            "from_ends": self.from_ends,
+            "widened": self.widened,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Effects of every arm against control, the overall ones first, and all that goes with them.
+
+    Attributes:
+        effects: The overall effects, then those of segments, then differences between these.
+        treatment: The column of arms.
+        estimator: "stratified" or "unstratified".
+        mechanism: The name of the mechanism that released the data, or "true outcomes".
+        guarantee: What the release cost, or None for true outcomes.
+        origin: What the estimate was made from.
+        level: The confidence level that intervals are shown at.
+        family: What varies within a family of effects: arms, segments, metrics.
+        warnings: Reasons why numbers may be wrong.
+        notes: Remarks for whoever uses these numbers, the weightiest first.
+        tests: Whether segments have the same effect, where differences were asked for.
+        distributions: Of outcomes in every arm, where they were asked for.
+        bounds: Of overall effects on outcomes that may be missing, for those who would be observed
+            in either arm.
+        checks: What was checked of the data, with verdicts.
+        adjusted_for: The covariates of adjusted effects.
+    """
+
+    effects: tuple[Effect, ...]
+    treatment: str
+    estimator: Estimator
+    mechanism: str
+    guarantee: Guarantee | None
+    origin: Origin
+    level: float = 0.95
+    family: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tests: tuple[SegmentTest, ...] = ()
+    distributions: tuple[ArmDistribution, ...] = ()
+    bounds: tuple[AttritionBounds, ...] = ()
+    checks: tuple[DataCheck, ...] = ()
+    adjusted_for: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_level(self.level)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The outcomes that effects are on, then functions of them."""
+        return tuple(dict.fromkeys(effect.of.metric for effect in self.effects))
+
+    @property
+    def segment_columns(self) -> tuple[str, ...]:
+        """The columns that segments are cut by."""
+        return tuple(dict.fromkeys(name for one in self.effects for name, _ in one.of.segment))
 
 
 def file_name(source: Any) -> str | None:

@@ -12,7 +12,11 @@ from the estimated bounds, and bounds are subtracted from each other as they are
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +128,59 @@ class ArmPair(NamedTuple):
         if math.isnan(self.difference):
             return math.nan
         return _threshold(holds_zero)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrueClusterInterval:
+    """The interval of an effect in a true cluster (Fieller's).
+
+    How many units of the cluster an arm has is an estimate itself. With arms' means μ̂_a and counts
+    W_a = Σ w, let ā = W₁/(W₁ + W₀). If the effect is τ = τ̂ + d, arms' means are μ̂₁ + (1 − ā)d and
+    μ̂₀ − ād, and τ̂ has the variance V(d) = V − 2Bd + Cd² of residuals from these. The interval holds
+    every d with d² ≤ q²·V(d).
+
+    Attributes:
+        effect: τ̂.
+        variance: V, at d = 0.
+        lean: B = (1 − ā)B₁ − āB₀, with B_a = Σ w²(ỹ − μ̂_a)/W_a².
+        spread: C = (1 − ā)²C₁ + ā²C₀, with C_a = Σ w²/W_a².
+        degrees: Degrees of freedom of the variance; infinite if it is normal.
+    """
+
+    effect: float
+    variance: float
+    lean: float
+    spread: float
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """Of no effect; and no less than that of no units, below which intervals have no bounds."""
+        within = self.variance + 2 * self.effect * self.lean + self.effect**2 * self.spread
+        no_units = two_sided(1.0, math.sqrt(self.spread), self.degrees)
+        return max(two_sided(self.effect, math.sqrt(within), self.degrees), no_units)
+
+    def ci(self, level: float) -> tuple[float, float]:
+        """The interval; everything, where the cluster may have no units."""
+        square = quantile(level, self.degrees) ** 2
+        leading = 1 - square * self.spread
+        if not leading > 0:
+            return EVERYTHING
+        middle = -square * self.lean
+        half = math.sqrt(middle**2 + square * self.variance * leading)
+        return self.effect + (middle - half) / leading, self.effect + (middle + half) / leading
+
+    def gap(self, level: float) -> None:
+        """Nothing is left out inside."""
+
+    def lift(self, level: float) -> None:
+        """Control's mean is too uncertain to divide by."""
+
+
+def check_level(level: Any) -> None:
+    """Raise a ParameterError unless this is a confidence level."""
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < float(level) < 1:
+        raise ParameterError(f"level must be a number strictly between 0 and 1, got {level!r}")
 
 
 def quantile(level: float, degrees: float = math.inf) -> float:

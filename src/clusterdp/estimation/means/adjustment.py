@@ -20,20 +20,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.means.answers import Answers
-from clusterdp.estimation.means.calibration import Functional
-from clusterdp.estimation.means.sums import CellMoments
-from clusterdp.estimation.reading.covariates import Piece
+from clusterdp._arrays import BoolArray, FloatArray, IntArray
+from clusterdp.estimation.effects.text import Segment
+from clusterdp.estimation.means.calibration import CalibratedSums
+from clusterdp.estimation.means.responses import CellMoments, ResponseValues, read_answers
+from clusterdp.estimation.means.sums import WeightedSums
+from clusterdp.estimation.means.weights import CellWeights
+from clusterdp.estimation.reading.covariates import Piece, RowsBySegment
+from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.estimation.means.calibration import Calibrated
-    from clusterdp.estimation.means.weights import CellWeights
-    from clusterdp.estimation.reading.covariates import RowsBySegment
-    from clusterdp.estimation.reading.cuts import Segment
-    from clusterdp.estimation.reading.profiles import Counted, Outputs, Profiles
 
 
 # What covariates are thought to explain of the variance of outcomes.
@@ -57,8 +54,8 @@ class CovariateRows:
         profiles: The profile.
         outcomes: The debiased outcome, as a distance from the middle of the metric's values.
         noise: The estimated variance of its noise.
-        missed: What its squares lack; see `Answers`.
-        stands_for: For how many units a row stands; see `Answers`.
+        missed: What its squares lack; see `read_answers`.
+        stands_for: For how many units a row stands; see `read_answers`.
         counts: How many rows there are.
         shape: How many clusters and arms there are.
         pieces: Gives the rows of an arm with their covariates, piece by piece, each time anew.
@@ -89,14 +86,18 @@ class CovariateRows:
         """Sums of covariates over rows; axes `[covariate, entry]`."""
         sums = np.zeros((n_covariates, len(self.cells)))
         for arm in range(self.shape[1]):
-            for piece in self.pieces(arm):
-                for total, column in zip(sums, piece.covariates, strict=True):
-                    np.add.at(total, piece.entries, column)
+            for entries, columns in self.pieces(arm):
+                for total, column in zip(sums, columns, strict=True):
+                    np.add.at(total, entries, column)
         return sums
 
 
 def to_covariate_rows(
-    every: RowsBySegment, segment: Segment, counted: Counted, profiles: Profiles, outputs: Outputs
+    every: RowsBySegment,
+    segment: Segment,
+    counted: ResponseCounts,
+    profiles: Profiles,
+    outputs: ResponseValues,
 ) -> CovariateRows:
     """The rows of a segment with their covariates.
 
@@ -107,33 +108,18 @@ def to_covariate_rows(
         profiles: What profiles are of.
         outputs: What responses tell of a metric.
     """
-    read = Answers.of(counted, profiles, outputs)
+    outcomes, noise, missed, stands_for = read_answers(counted, profiles, outputs)
     return CovariateRows(
         cells=profiles.cells[counted.profiles],
         profiles=counted.profiles,
-        outcomes=read.values,
-        noise=read.noise,
-        missed=read.missed,
-        stands_for=read.stands_for,
+        outcomes=outcomes,
+        noise=noise,
+        missed=missed,
+        stands_for=stands_for,
         counts=counted.counts,
         shape=profiles.shape,
         pieces=every.pieces(segment, counted),
     )
-
-
-class AdjustedMeans(NamedTuple):
-    """Adjusted means of some arms.
-
-    Attributes:
-        rows: They as weighted sums over rows.
-        moments: For their variances.
-        explained: The share of what slopes explain of the variance that is taken off, λ(2 − λ);
-            axes `[arm]`.
-    """
-
-    rows: Functional
-    moments: CellMoments
-    explained: FloatArray
 
 
 def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means without slopes
@@ -142,9 +128,9 @@ def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means wit
     weights: CellWeights,
     arms: list[int],
     n_profiles: int,
-    plain: Calibrated,
-) -> AdjustedMeans:
-    """Adjusted means of some arms.
+    plain: CalibratedSums,
+) -> tuple[WeightedSums, CellMoments, FloatArray]:
+    """Adjusted means of some arms, as weighted sums over rows.
 
     Args:
         rows: Of all arms.
@@ -153,6 +139,10 @@ def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means wit
         arms: Which arms.
         n_profiles: How many profiles there are.
         plain: The means of these arms without slopes.
+
+    Returns:
+        The sums; moments of cells; and the share of what slopes explain of the variance that is
+        taken off, λ(2 − λ), axes `[arm]`.
     """
     sizes = np.maximum(rows.sizes, 1)
     outcome_means = rows.sum_cells(rows.counts * rows.outcomes) / sizes
@@ -164,7 +154,7 @@ def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means wit
             rows,
             sums,
             arm,
-            ArmCells(
+            RegressionCells(
                 outcomes=outcome_means[:, arm],
                 covariates=(of_cells / sizes)[..., arm].T,
                 shares=weights.shares[:, position],
@@ -179,34 +169,38 @@ def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means wit
     ]
 
     def by_profile(terms: FloatArray) -> FloatArray:
-        return np.asarray(np.bincount(rows.profiles, terms, n_profiles), np.float64)
+        sums = [np.bincount(rows.profiles, of_arm, n_profiles) for of_arm in terms]
+        return np.asarray(sums, np.float64)
 
     asked, stands_for = (
         rows.sum_cells(rows.counts * terms)[:, arms]
         for terms in (np.sign(rows.stands_for), rows.stands_for)
     )
     squares = rows.outcomes**2 + rows.missed - rows.noise
-    functional = Functional(
-        values=np.array([fit.weights @ rows.outcomes for fit in fits]),
-        weights=np.stack([by_profile(fit.weights) for fit in fits]),
-        sums=np.stack([by_profile(fit.weights * rows.outcomes) for fit in fits]),
-        squares=np.stack([by_profile(fit.weights * squares) for fit in fits]),
-        noise=np.stack([by_profile(fit.weights * rows.noise) for fit in fits]),
-        square_noise=np.array([fit.square_weights @ rows.noise for fit in fits]),
-        square_weights=np.array([fit.square_weights.sum() for fit in fits]),
+    weighed, square_weights, means, spreads, noise, explained = (
+        np.stack(parts) for parts in zip(*fits, strict=True)
+    )
+    functional = WeightedSums(
+        values=weighed @ rows.outcomes,
+        weights=by_profile(weighed),
+        sums=by_profile(weighed * rows.outcomes),
+        squares=by_profile(weighed * squares),
+        noise=by_profile(weighed * rows.noise),
+        square_noise=square_weights @ rows.noise,
+        square_weights=square_weights.sum(axis=-1),
     )
     moments = CellMoments(
         sizes=weights.sizes,
-        means=np.stack([fit.means for fit in fits], axis=1),
-        squares=np.stack([fit.squares for fit in fits], axis=1),
-        noise=np.stack([fit.noise for fit in fits], axis=1),
+        means=means.T,
+        squares=spreads.T,
+        noise=noise.T,
         asked=None if (rows.stands_for == 1).all() else asked.astype(np.int64),
         stands_for=stands_for,
     )
-    return AdjustedMeans(functional, moments, np.array([fit.explained for fit in fits]))
+    return functional, moments, explained
 
 
-def _best_share(plain: Calibrated, position: int, added: float, n_slopes: int) -> float:
+def _best_share(plain: CalibratedSums, position: int, added: float, n_slopes: int) -> float:
     """λ, the share of slopes that makes an interval shortest if they explain half.
 
     With V(λ) = σ²Σs²(1 − λ(2 − λ)/2) + privacy + λ²·v̄·Σd², an interval is about t(ν)·√V long, ν the
@@ -232,7 +226,7 @@ def _best_share(plain: Calibrated, position: int, added: float, n_slopes: int) -
     return float(_SHARES[int(np.argmin(np.where(known, lengths, np.inf)))])
 
 
-class ArmCells(NamedTuple):
+class RegressionCells(NamedTuple):
     """The cells of one arm: means, weights, sizes, and which are used; first axis `[cluster]`."""
 
     outcomes: FloatArray
@@ -266,43 +260,49 @@ class ArmCells(NamedTuple):
         return np.where(_like(self.pooled, means), self.pool_shares @ means, means)
 
 
-class ArmFit(NamedTuple):
-    """The regression of one arm.
-
-    Attributes:
-        weights: The weights of rows in the adjusted mean, summed over entries; axes `[entry]`.
-        square_weights: The same of their squares.
-        means: Adjusted means of cells; axes `[cluster]`.
-        squares: Sums of squares for their variance; axes `[cluster]`.
-        noise: What of these sums is noise of privacy; axes `[cluster]`.
-        explained: λ(2 − λ), see `AdjustedMeans`.
-    """
-
-    weights: FloatArray
-    square_weights: FloatArray
-    means: FloatArray
-    squares: FloatArray
-    noise: FloatArray
-    explained: float
-
-
 def _fit_arm(  # noqa: PLR0913, PLR0917 - rows, an arm of them, and what is known of its mean
     rows: CovariateRows,
     sums: FloatArray,
     arm: int,
-    cells: ArmCells,
+    cells: RegressionCells,
     target: FloatArray,
     best_share: Callable[[float, int], float],
-) -> ArmFit:
-    """The adjusted mean of an arm; `sums` are of covariates, see `covariate_sums`."""
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, float]:
+    """The regression of an arm.
+
+    Args:
+        rows: Of all arms.
+        sums: Their covariates, see `CovariateRows.covariate_sums`.
+        arm: Which arm.
+        cells: Its cells.
+        target: Where the covariates of all arms are.
+        best_share: λ, from what slopes add to the squared weights of rows, and how many there are.
+
+    Returns:
+        The weights of rows in the adjusted mean, summed over entries, and their squares likewise;
+        axes `[entry]`. Of cells: adjusted means, sums of squares for their variance, and what of
+        these is noise of privacy; axes `[cluster]`. And λ(2 − λ).
+    """
     clusters, arms = np.divmod(rows.cells, rows.shape[1])
     chosen = (arms == arm) & cells.compared[clusters]
     counts = np.where(chosen, rows.counts, 0)
     centres = cells.centres(cells.covariates)[clusters]
     residuals = rows.outcomes - cells.centres(cells.outcomes)[clusters]
     deviations = np.where(chosen, sums - counts * centres.T, 0.0)  # summed over rows
-    centred = CentredRows(rows, arm, chosen, centres)
-    inverse = _inverse(centred.products(), counts.sum())
+
+    def centred() -> Iterator[Piece]:
+        """The chosen rows with centred covariates, piece by piece."""
+        for entries, columns in rows.pieces(arm):
+            kept = chosen[entries]
+            if kept.all():
+                yield entries, columns - centres[entries].T
+            else:
+                yield entries[kept], columns[:, kept] - centres[entries[kept]].T
+
+    products = np.zeros((len(sums), len(sums)))
+    for _, columns in centred():
+        products += columns @ columns.T
+    inverse = _inverse(products, counts.sum())
     gap = cells.covariates - target
     moved_by = np.where(cells.sizes > 0, cells.shares, 0.0) @ gap
     n_slopes = len(inverse)
@@ -316,7 +316,13 @@ def _fit_arm(  # noqa: PLR0913, PLR0917 - rows, an arm of them, and what is know
     moved = by_slopes @ deviations  # the weights of rows, summed over them
     pool = moved @ cells.pooled[clusters]
     base = (cells.of_units + pool * cells.pool_shares / np.maximum(cells.sizes, 1))[clusters]
-    spread = centred.spread(Line(base, by_slopes), Line(residuals, slopes))
+    squares, influence = np.zeros((2, len(chosen)))
+    for entries, columns in centred():
+        # Rows are many and slopes few: the threads of a product would wait longer than they work.
+        each = base[entries] - np.einsum("j,ji->i", by_slopes, columns)
+        left = residuals[entries] - np.einsum("j,ji->i", slopes, columns)
+        np.add.at(squares, entries, each**2)
+        np.add.at(influence, entries, (each * left) ** 2)
     # As many residuals as there are slopes are spent on fitting them.
     n_centres = np.count_nonzero(~cells.pooled & (cells.sizes > 0)) + int(cells.pooled.any())
     free = counts.sum() - n_centres
@@ -324,87 +330,15 @@ def _fit_arm(  # noqa: PLR0913, PLR0917 - rows, an arm of them, and what is know
     spent = free / (free - explained * n_slopes) if free > n_slopes else np.nan
     # Rows of the pool were compared with its mean: what their cells' distance adds is in already.
     distance = means - cells.centres(means)
-    return ArmFit(
-        weights=counts * base - moved,
-        square_weights=spread.squares,
-        means=means,
-        squares=spent * cells.of_influence(clusters, spread.products + spread.squares * rows.missed)
-        - cells.sizes * distance**2,
-        noise=cells.of_influence(clusters, spread.squares * rows.noise),
-        explained=explained,
+    of_cells = cells.of_influence(clusters, influence + squares * rows.missed)
+    return (
+        counts * base - moved,
+        squares,
+        means,
+        spent * of_cells - cells.sizes * distance**2,
+        cells.of_influence(clusters, squares * rows.noise),
+        explained,
     )
-
-
-class Line(NamedTuple):
-    """A number for each row: that of its entry, less slopes times centred covariates.
-
-    Attributes:
-        base: Axes `[entry]`.
-        slopes: Axes `[covariate]`.
-    """
-
-    base: FloatArray
-    slopes: FloatArray
-
-    def of(self, piece: Piece) -> FloatArray:
-        """The numbers of rows; axes `[row]`."""
-        # Rows are many and slopes few: the threads of a product would wait longer than they work.
-        fitted = np.einsum("j,ji->i", self.slopes, piece.covariates)
-        return np.asarray(self.base[piece.entries] - fitted)
-
-
-class RowSpread(NamedTuple):
-    """Sums over the rows of entries; axes `[entry]`.
-
-    Attributes:
-        squares: Of the squares of weights.
-        products: Of the squares of weights times residuals.
-    """
-
-    squares: FloatArray
-    products: FloatArray
-
-
-class CentredRows(NamedTuple):
-    """The rows of some entries of one arm.
-
-    Attributes:
-        rows: The rows of the segment.
-        arm: The arm.
-        chosen: Which entries; axes `[entry]`.
-        centres: What covariates are distances from; axes `[entry, covariate]`.
-    """
-
-    rows: CovariateRows
-    arm: int
-    chosen: BoolArray
-    centres: FloatArray
-
-    def pieces(self) -> Iterator[Piece]:
-        """The rows with centred covariates, piece by piece."""
-        for entries, columns in self.rows.pieces(self.arm):
-            kept = self.chosen[entries]
-            if kept.all():
-                yield Piece(entries, columns - self.centres[entries].T)
-            else:
-                yield Piece(entries[kept], columns[:, kept] - self.centres[entries[kept]].T)
-
-    def products(self) -> FloatArray:
-        """Sums of products of centred covariates; axes `[covariate, covariate]`."""
-        n_covariates = self.centres.shape[1]
-        found = np.zeros((n_covariates, n_covariates))
-        for _, columns in self.pieces():
-            found += columns @ columns.T
-        return found
-
-    def spread(self, weights: Line, residuals: Line) -> RowSpread:
-        """How weights and residuals spread."""
-        found = RowSpread(*np.zeros((2, len(self.chosen))))
-        for piece in self.pieces():
-            each = weights.of(piece)
-            np.add.at(found.squares, piece.entries, each**2)
-            np.add.at(found.products, piece.entries, (each * residuals.of(piece)) ** 2)
-        return found
 
 
 def _inverse(products: FloatArray, n_rows: int) -> FloatArray:

@@ -11,23 +11,23 @@ shares, if groups differ by as much whatever their size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp.cells.layout import Layout
+from clusterdp.estimation.effects.effect import EffectArrays, Estimator
 from clusterdp.estimation.means import weights as cell_weights
-from clusterdp.estimation.means.calibration import Functional
-from clusterdp.estimation.means.sums import EffectArrays, welch_degrees
-from clusterdp.estimation.reading.profiles import spread_cells
-
-if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.means.calibration import Calibrated, Calibration
-    from clusterdp.estimation.means.sums import CellMoments, Estimator, KnownMeans
-    from clusterdp.estimation.means.weights import CellWeights
-    from clusterdp.estimation.reading.profiles import Profiles, ProfileSums
-
+from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
+from clusterdp.estimation.means.responses import CellMoments, ProfileSums
+from clusterdp.estimation.means.spread import ratio
+from clusterdp.estimation.means.sums import WeightedSums
+from clusterdp.estimation.means.weights import CellWeights
+from clusterdp.estimation.reading.profiles import Profiles, spread_cells
+from clusterdp.outcomes.space import CategorySpace, Ends
+from clusterdp.statistics.base import CellTotals, ClusterContrasts
 
 # An effect has an interval unless noise of privacy gives its variance V an error of variance above
 # this times V²: as much as one degree of freedom.
@@ -153,12 +153,12 @@ def true_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> 
 
 
 def to_means(  # noqa: PLR0913, PLR0917 - means, and what their variances follow from
-    found: Calibrated,
+    found: CalibratedSums,
     moments: CellMoments,
     weights: CellWeights,
     n_slopes: int = 0,
     explained: FloatArray | float = 0.0,
-    known: KnownMeans | None = None,
+    known: tuple[FloatArray, ...] | None = None,
 ) -> ArmMeans:
     """Calibrated means of arms with their variances.
 
@@ -168,7 +168,7 @@ def to_means(  # noqa: PLR0913, PLR0917 - means, and what their variances follow
         weights: Of the same cells.
         n_slopes: How many slopes were fitted in each arm.
         explained: The share of what slopes explain of the variance that is taken off.
-        known: Better means of the same cells, if there are any.
+        known: Better means of the same cells, and their noise, if there are any.
     """
     sampling = np.minimum(_sampling(found, moments, weights, known), found.spread.most)
     if moments.asked is not None:  # an arm with one answer shows no spread
@@ -184,7 +184,10 @@ def to_means(  # noqa: PLR0913, PLR0917 - means, and what their variances follow
 
 
 def _sampling(
-    found: Calibrated, moments: CellMoments, weights: CellWeights, known: KnownMeans | None
+    found: CalibratedSums,
+    moments: CellMoments,
+    weights: CellWeights,
+    known: tuple[FloatArray, ...] | None,
 ) -> FloatArray:
     """Variances of sampling: those of rows, minus what noise adds to them, with squares calibrated.
 
@@ -206,28 +209,24 @@ def _sampling(
     noise = found.saved_share**2 * _between_noise(moments, weights, distances)
     lost = np.zeros(())  # of the spread within cells, to their own means
     if known is not None:
-        distances, errors = known.means - found.values[..., np.newaxis, :], known.noise
+        means, errors = known
+        distances = means - found.values[..., np.newaxis, :]
         of_cells = np.where(moments.sizes > 1, each * moments.sizes, 0.0)
         between = (of_cells * (distances**2 - errors)).sum(axis=-2)
         noise = (of_cells**2 * (4 * distances**2 * errors + 2 * errors**2)).sum(axis=-2)
         whole = (each * moments.sizes).sum(axis=-2)
         lost = (of_cells / np.maximum(moments.sizes - 1, 1)).sum(axis=-2) / whole
     most = np.maximum(widest, 0.0)
-    shrunk = np.minimum(between, most) * _ratio(most**2, most**2 + noise)
+    shrunk = np.minimum(between, most) * ratio(most**2, most**2 + noise)
     between = np.where(noise > 0, shrunk, between)
     left = np.maximum(widest - np.maximum(between, 0.0), 0.0) + found.privacy
     inside = widest - between
     inside = inside + lost * np.maximum(inside, 0.0)
-    inside = inside + _ratio(9 * noise, left + 3 * np.sqrt(noise))
+    inside = inside + ratio(9 * noise, left + 3 * np.sqrt(noise))
     alone = (np.abs(weights.shares) > 0).sum(axis=-2) == 1  # one cell differs from no other
     smaller = np.where(alone, widest, np.minimum(widest, inside))
     sampling = np.where(noise > 0, smaller, inside)
     return np.where(np.isnan(within), np.nan, sampling)  # an arm of one unit shows no spread
-
-
-def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
-    """A ratio, or zero where the denominator is."""
-    return np.asarray(above / np.where(below == 0, 1.0, below))
 
 
 def _between_noise(moments: CellMoments, weights: CellWeights, distances: FloatArray) -> FloatArray:
@@ -274,8 +273,8 @@ def arm_effects(  # noqa: PLR0913 - the parts of a release
         arms = [layout.control, arm]
         weights = weigh(moments.sizes, layout, arms, estimator)
         each = spread_cells(weights.of_units(), profiles, arms)
-        found = calibration.apply(Functional.of_rows(part, each))
-        known = None if calibration.cells is None else calibration.cells.of_arms(arms)
+        found = calibration.apply(WeightedSums.from_rows(part, each))
+        known = calibration.known_cells(arms)
         means = to_means(found, moments.of_arms(arms), weights, known=known)
         pairs.append(means.effects(layout.of_arms(arms), origin))
     return _joined(pairs)
@@ -283,19 +282,12 @@ def arm_effects(  # noqa: PLR0913 - the parts of a release
 
 def _joined(pairs: list[EffectArrays]) -> EffectArrays:
     """Effects of one treatment each, together; control's mean is that of the first comparison."""
-
-    def joined(parts: list[FloatArray | None]) -> FloatArray:
-        return np.concatenate([part for part in parts if part is not None], axis=-1)
-
+    every = {one.name: [getattr(pair, one.name) for pair in pairs] for one in fields(EffectArrays)}
     return EffectArrays(
-        effects=joined([one.effects for one in pairs]),
-        variances=joined([one.variances for one in pairs]),
-        privacy_variances=joined([one.privacy_variances for one in pairs]),
-        control_means=pairs[0].control_means,
-        control_variances=pairs[0].control_variances,
-        treated_means=joined([one.treated_means for one in pairs]),
-        treated_variances=joined([one.treated_variances for one in pairs]),
-        degrees=joined([one.degrees for one in pairs]),
+        **{
+            name: parts[0] if name.startswith("control") else np.concatenate(parts, axis=-1)
+            for name, parts in every.items()
+        }
     )
 
 
@@ -355,7 +347,7 @@ def profile_scores(
         covariances = np.diag(by_group(each**2 * part.noise))
     else:
         mine = groups == np.arange(len(labels))[:, np.newaxis]
-        found = calibration.apply(Functional.of_rows(part, np.where(mine, each, 0.0), places))
+        found = calibration.apply(WeightedSums.from_rows(part, np.where(mine, each, 0.0), places))
         totals = found.values
         covariances, _ = calibration.covariances(
             coefficients=found.coefficients, noise_sums=found.noise_sums
@@ -408,3 +400,91 @@ def _degrees(shares: FloatArray, factors: FloatArray) -> float:
     without = spread * (shared - 2 * pulled)
     squared = everywhere + (diagonal**2 - without**2).sum()
     return float(max(diagonal.sum() ** 2 / squared, 1.0))
+
+
+def total_moments(
+    totals: CellTotals, layout: Layout, space: CategorySpace, metric: int
+) -> CellMoments:
+    """Moments of true outcomes, for the owner, from totals of cells.
+
+    Args:
+        totals: Sums of the metrics of every cell, and of their squares.
+        layout: The cells.
+        space: The categories.
+        metric: Which metric.
+    """
+    lattice, middle = space.metric_lattice(), Ends.of(space, metric).middle
+    unit, quarter = float(lattice.units[metric]), 4.0 ** lattice.shifts[metric] / 4
+    sizes, sums = layout.sizes, totals.sums[..., metric]
+    means = unit * sums / np.maximum(sizes, 1)
+    spread = totals.squares[..., metric] * unit**2 * quarter - sizes * (means - middle) ** 2
+    return CellMoments(
+        sizes=sizes,
+        means=means,
+        squares=np.maximum(spread, 0.0),
+        noise=np.zeros_like(means),
+    )
+
+
+def contrast_effects(read: ClusterContrasts, layout: Layout, ends: Ends) -> EffectArrays:
+    """Stratified effects from a statistic alone (algNH, algNHT).
+
+    Where the statistic estimates how outcomes spread, and little is left of that after noise, the
+    sampling variance is taken as zero. Where it does not, it is the largest possible: a variable on
+    an interval has variance at most (y_max − y_min)²/4 (Popoviciu).
+    """
+    sizes, weights = layout.sizes, _cluster_weights(layout.sizes)
+    effects = (weights * read.contrasts).sum(axis=-2)
+    privacy = np.broadcast_to((weights**2 * read.noise).sum(axis=-2), effects.shape)
+    if read.spread is None or read.arm_noise is None:
+        n_units = sizes.sum(axis=-1, keepdims=True)
+        largest = ends.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
+        sampling = _with_control(weights**2 * largest / sizes, layout)
+        return EffectArrays(
+            effects=effects, variances=privacy + sampling, privacy_variances=privacy
+        )
+    sampling = _with_control(weights**2 * read.spread / sizes, layout)
+    of_means = read.arm_noise + np.maximum(read.spread, 0.0) / sizes
+    arm_variances = (weights**2 * of_means).sum(axis=-2)
+    return EffectArrays(
+        effects=effects,
+        variances=privacy + np.maximum(sampling, 0.0),
+        privacy_variances=privacy,
+        degrees=welch_degrees(arm_variances, _stratum_degrees(sizes), layout),
+    )
+
+
+def welch_degrees(arm_variances: FloatArray, arm_degrees: FloatArray, layout: Layout) -> FloatArray:
+    """Degrees of freedom of the variance of a difference (Welch); axes `[..., treatment]`.
+
+    (V₁ + V₀)²/(V₁²/ν₁ + V₀²/ν₀), never less than one; the smaller ν where both variances are zero.
+    """
+    variances = np.nan_to_num(arm_variances)
+    uncertainty = variances**2 / arm_degrees
+    treated, control = list(layout.treatments), [layout.control]
+    above = (variances[..., treated] + variances[..., control]) ** 2
+    below = uncertainty[..., treated] + uncertainty[..., control]
+    least = np.minimum(arm_degrees[..., treated], arm_degrees[..., control])
+    return np.where(below > 0, above / np.where(below > 0, below, 1.0), least)
+
+
+def _stratum_degrees(sizes: IntArray) -> FloatArray:
+    """Degrees of freedom of the variance of each arm's stratified mean, if all units vary alike.
+
+    Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
+    """
+    parts = _cluster_weights(sizes) ** 2 / np.maximum(sizes, 1)
+    uncertainty = (parts**2 / np.maximum(sizes - 1, 1)).sum(axis=-2)
+    return np.asarray(parts.sum(axis=-2) ** 2 / uncertainty)
+
+
+def _cluster_weights(sizes: IntArray) -> FloatArray:
+    """n_c/n; axes `[..., cluster, 1]`."""
+    cluster_sizes = sizes.sum(axis=-1, keepdims=True)
+    return np.asarray(cluster_sizes / cluster_sizes.sum(axis=-2, keepdims=True))
+
+
+def _with_control(terms: FloatArray, layout: Layout) -> FloatArray:
+    """Σ over clusters of treatment plus control; axes `[..., treatment]`."""
+    totals = terms.sum(axis=-2)
+    return np.asarray(totals[..., list(layout.treatments)] + totals[..., [layout.control]])

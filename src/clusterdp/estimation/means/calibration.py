@@ -19,76 +19,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.means.spread import PublishedSquares, Spread
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.means.spread import (
+    PublishedSquares,
+    RowNoiseBound,
+    SpreadEstimate,
+    published_squares,
+)
 from clusterdp.estimation.means.sums import (
-    KnownMeans,
     PublishedSums,
     SumSolver,
+    WeightedSums,
     arranged,
     n_sums,
     sum_ridge,
 )
-from clusterdp.estimation.reading.profiles import times
+from clusterdp.estimation.reading.profiles import Profiles, times
+from clusterdp.statistics.base import SumReading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.means.spread import UnitNoise
-    from clusterdp.estimation.reading.profiles import Profiles, ProfileSums
-    from clusterdp.statistics.base import SumReading
 
-
-class Functional(NamedTuple):
-    """Weighted sums over rows: Σ s_i·ỹ_i, with public weights s. Axes `[..., functional]`.
-
-    Attributes:
-        values: Σ s·ỹ, ỹ as distances from the middle.
-        weights: Σ s over the rows of each profile; axes `[..., functional, profile]`.
-        sums: Σ s·ỹ, the same; axes as those of weights.
-        squares: Σ s·(ỹ² − v̂), v̂ the estimated noise variance of a row; axes as those of weights.
-        noise: Σ s·v̂; axes as those of weights.
-        square_noise: Σ s²·v̂ over all rows.
-        square_weights: Σ s² over all rows.
-        places: The profiles that rows are in, which these axes are of; None for all of them.
-    """
-
-    values: FloatArray
-    weights: FloatArray
-    sums: FloatArray
-    squares: FloatArray
-    noise: FloatArray
-    square_noise: FloatArray
-    square_weights: FloatArray
-    places: IntArray | None = None
-
-    @classmethod
-    def of_rows(
-        cls, part: ProfileSums, each: FloatArray, places: IntArray | None = None
-    ) -> Functional:
-        """Sums over rows whose weights are the same within a profile.
-
-        Args:
-            part: The rows.
-            each: s; axes `[..., functional, profile]`.
-            places: The profiles that rows are in; None for all of them.
-        """
-        sizes, sums, squares, noise = (
-            terms[..., np.newaxis, :] for terms in (part.sizes, part.sums, part.squares, part.noise)
-        )
-        return cls(
-            values=(each * sums).sum(axis=-1),
-            weights=each * sizes,
-            sums=each * sums,
-            squares=each * (squares - noise),
-            noise=each * noise,
-            square_noise=(each**2 * noise).sum(axis=-1),
-            square_weights=(each**2 * sizes).sum(axis=-1),
-            places=places,
-        )
-
-
-class Calibrated(NamedTuple):
+class CalibratedSums(NamedTuple):
     """Weighted sums over rows after calibration; axes `[..., functional]` unless stated.
 
     Attributes:
@@ -103,13 +57,9 @@ class Calibrated(NamedTuple):
     values: FloatArray
     privacy: FloatArray
     saved_share: FloatArray
-    spread: Spread
+    spread: SpreadEstimate
     coefficients: FloatArray
     noise_sums: FloatArray
-
-
-def _saved_share(saved: FloatArray, noise: FloatArray) -> FloatArray:
-    return np.clip(saved / np.where(noise > 0, noise, np.inf), 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,7 +74,8 @@ class Calibration:
         sizes: Numbers of all rows of each profile; axes `[profile]`.
         squares: Published squares; None if none are known.
         unit_noise: What is public of the noise of a row.
-        cells: Means of cells by sums of cells and rows together; None without such sums.
+        cells: Means of cells by sums of cells and rows together, as distances from the middle, and
+            the variances of their noise; None without such sums.
     """
 
     sums: PublishedSums
@@ -133,10 +84,10 @@ class Calibration:
     rows: ProfileSums
     sizes: IntArray
     squares: PublishedSquares | None
-    unit_noise: UnitNoise
-    cells: KnownMeans | None = None
+    unit_noise: RowNoiseBound
+    cells: tuple[FloatArray, FloatArray] | None = None
 
-    def apply(self, one: Functional) -> Calibrated:
+    def apply(self, one: WeightedSums) -> CalibratedSums:
         """Weighted sums over rows, calibrated, with their privacy variances."""
         design, every = self.solver.design, slice(None) if one.places is None else one.places
         within = design if one.places is None else design[one.places]
@@ -151,33 +102,23 @@ class Calibration:
         saved_weights = -self.sizes * moved**2
         saved_weights[..., every] += 2 * moved[..., every] * one.weights
         least = self._least_noise(one.square_weights, saved_weights.sum(axis=-1))
-        return Calibrated(
+        spread = SpreadEstimate.from_rows(one, values, self.unit_noise)
+        if self.squares is not None:
+            spread = self.squares.improve(spread, one, values, moved=moved, saved=saved_weights)
+        return CalibratedSums(
             values=values,
             privacy=np.maximum(one.square_noise - saved, least) + known,
-            saved_share=_saved_share(saved, one.square_noise),
-            spread=self._spread(one, values, moved, saved_weights),
+            saved_share=np.clip(
+                saved / np.where(one.square_noise > 0, one.square_noise, np.inf), 0, 1
+            ),
+            spread=spread,
             coefficients=coefficients,
             noise_sums=noise_sums,
         )
 
-    def _spread(
-        self, one: Functional, values: FloatArray, moved: FloatArray, saved: FloatArray
-    ) -> Spread:
-        """What is known of the spread; arguments as of `PublishedSquares.improve`."""
-        unit = self.unit_noise
-        spread = Spread.by_rows(one, values, unit)
-        if self.squares is None:
-            return spread
-        return self.squares.improve(
-            spread,
-            one,
-            values,
-            moved=moved,
-            saved=saved,
-            rows=self.rows,
-            sizes=self.sizes,
-            unit=unit,
-        )
+    def known_cells(self, arms: list[int]) -> tuple[FloatArray, ...] | None:
+        """Means of the cells of some arms, and their noise; None if rows alone tell them."""
+        return None if self.cells is None else tuple(part[..., arms] for part in self.cells)
 
     def shifts(self) -> FloatArray:
         """−XM⁻¹(X'ỹ − Z): what units of each profile are moved by, whatever their weights."""
@@ -197,8 +138,8 @@ class Calibration:
     ) -> tuple[FloatArray, FloatArray]:
         """Privacy covariances of sums over disjoint rows; axes `[one, other]`, diagonals unused.
 
-        Those of all noise, and of the noise of published sums alone. Arguments as in `Calibrated`,
-        with one axis of functionals.
+        Those of all noise, and of the noise of published sums alone. Arguments as in
+        `CalibratedSums`, with one axis of functionals.
         """
         from scipy.sparse import diags_array
 
@@ -209,11 +150,11 @@ class Calibration:
         return np.asarray(shared - crossed - crossed.T + known), np.asarray(known)
 
 
-def calibrate(
+def fit_calibration(
     readings: Sequence[SumReading],
     profiles: Profiles,
     whole: ProfileSums,
-    noise: UnitNoise,
+    noise: RowNoiseBound,
     ridge: FloatArray | None = None,
 ) -> Calibration:
     """The calibration of a metric by published sums.
@@ -226,7 +167,7 @@ def calibrate(
         ridge: W/v̄ of another metric, to calibrate with its coefficients; None for the metric's own.
     """
     readings = arranged(readings)
-    sums = PublishedSums.of(readings, profiles, noise.origin)
+    sums = PublishedSums.from_readings(readings, profiles, noise.origin)
     ridge = sum_ridge(sums, noise.variance) if ridge is None else ridge
     solver = SumSolver(sums.design, profiles.sizes, ridge, *n_sums(readings)[:1])
     gaps = times(whole.sums, sums.design) - sums.values
@@ -236,9 +177,9 @@ def calibrate(
         gaps=gaps,
         rows=whole,
         sizes=profiles.sizes,
-        squares=PublishedSquares.of(readings, profiles, noise, sums, solver),
+        squares=published_squares(readings, profiles, whole, noise, sums, solver),
         unit_noise=noise,
-        cells=_known_means(readings, profiles, whole, noise.origin, noise.variance),
+        cells=_known_means(readings, profiles, whole, noise),
     )
 
 
@@ -246,25 +187,25 @@ def _known_means(
     readings: Sequence[SumReading],
     profiles: Profiles,
     whole: ProfileSums,
-    middle: float,
-    unit_noise: float,
-) -> KnownMeans | None:
+    noise: RowNoiseBound,
+) -> tuple[FloatArray, FloatArray] | None:
     """Means of cells by their sums and rows, each weighted by the inverse of its known variance."""
     of_cells = [one for one in readings if one.by is None]
     if not of_cells:
         return None
     sizes = np.maximum(profiles.sum_cells(profiles.sizes), 1.0)
-    precision = np.asarray(sizes / max(unit_noise, np.finfo(float).tiny))
+    precision = np.asarray(sizes / max(noise.variance, np.finfo(float).tiny))
     total = precision * profiles.sum_cells(whole.sums) / sizes
     for one in of_cells:
         known = sizes**2 / max(one.variance, np.finfo(float).tiny)
         precision = precision + known
-        total = total + known * (one.value[..., 0, :] / sizes - middle)
-    return KnownMeans(np.asarray(total / precision), 1 / precision)
+        total = total + known * (one.value[..., 0, :] / sizes - noise.origin)
+    return np.asarray(total / precision), 1 / precision
 
 
 def public_ridge(
-    readings: Sequence[SumReading], profiles: Profiles, noise: UnitNoise
+    readings: Sequence[SumReading], profiles: Profiles, noise: RowNoiseBound
 ) -> FloatArray:
-    """W/v̄ of a metric, by which its sums are weighed against rows; arguments as of `calibrate`."""
-    return sum_ridge(PublishedSums.of(arranged(readings), profiles, noise.origin), noise.variance)
+    """W/v̄ of a metric, by which its sums are weighed against rows."""
+    sums = PublishedSums.from_readings(arranged(readings), profiles, noise.origin)
+    return sum_ridge(sums, noise.variance)

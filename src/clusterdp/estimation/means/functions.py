@@ -15,25 +15,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp._arrays import FloatArray
+from clusterdp.cells.layout import Layout
+from clusterdp.channels import Channel
 from clusterdp.channels.asked import AskedChannel
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.channels.priors import learn_priors, with_every_outcome
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.means.spread import UnitNoise
+from clusterdp.estimation.means.responses import ResponseValues
+from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.sums import of_fold
-from clusterdp.estimation.reading.profiles import Outputs
-from clusterdp.outcomes.space import Ends
+from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.outcomes.space import CategorySpace, Ends
+from clusterdp.published.release import ReleasedQuestion
+from clusterdp.statistics.base import DrawnStatistic, SumReading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from clusterdp._arrays import FloatArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.channels import Channel
-    from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.published.release import ReleasedQuestion
-    from clusterdp.statistics.base import DrawnStatistic, SumReading
 
 
 # How far, as a share of its span, a function may be from a weighted sum of metrics that it is.
@@ -63,7 +61,7 @@ class CategoryFunction(NamedTuple):
         return cls(name, every[place], np.eye(len(every))[place])
 
     @classmethod
-    def of(cls, name: str, values: FloatArray, space: CategorySpace) -> CategoryFunction:
+    def from_values(cls, name: str, values: FloatArray, space: CategorySpace) -> CategoryFunction:
         """Any function: as a weighted sum of as few declared metrics as are needed, one or all."""
         every, span = space.metric_values(), np.ptp(values)
         for places in [*([place] for place in range(len(every))), list(range(len(every)))]:
@@ -101,7 +99,7 @@ class CategoryFunction(NamedTuple):
         """Whether its mean is a share of units: they have the values 0 and 1."""
         return self.has_two_values(space) and set(self.values.tolist()) <= {0.0, 1.0}
 
-    def outputs(self, channel: Channel | AskedChannel, priors: FloatArray) -> Outputs:
+    def outputs(self, channel: Channel | AskedChannel, priors: FloatArray) -> ResponseValues:
         """What outputs of a channel tell of it.
 
         Args:
@@ -122,10 +120,10 @@ class CategoryFunction(NamedTuple):
             places = np.flatnonzero(self.combination)
             parts = [self.combination[place] * channel.decode(int(place)) for place in places]
             debiased = np.asarray(sum(parts) + self.constant)
-        return Outputs.decoded(channel, debiased, self.values)
+        return ResponseValues.decoded(channel, debiased, self.values)
 
     def noise_tails(
-        self, channel: Channel, outputs: Outputs, priors: FloatArray
+        self, channel: Channel, outputs: ResponseValues, priors: FloatArray
     ) -> tuple[float, float]:
         """The largest noise variance of a category, and the noise's fourth moment.
 
@@ -151,7 +149,7 @@ class CategoryFunction(NamedTuple):
 
     def unit_noise(
         self, mechanism: Mechanism, space: CategorySpace, published: Channel | None = None
-    ) -> UnitNoise:
+    ) -> RowNoiseBound:
         """What is public of the noise of rows, of those who are not asked among them.
 
         That of the channel; or, if noisy counts decide that, of a plain one.
@@ -182,7 +180,7 @@ class CategoryFunction(NamedTuple):
 
         tails = self.noise_tails(channel, self.outputs(channel, every), prior[np.newaxis])
         largest, kurtosis = tails
-        return UnitNoise(
+        return RowNoiseBound(
             ends=ends,
             variance=spread(outputs.values, true),
             square_variance=spread(outputs.values**2 - outputs.noise, true**2),
@@ -195,7 +193,7 @@ class CategoryFunction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measured:
+class DecodedFunction:
     """A function of the category as a release tells it.
 
     Attributes:
@@ -207,13 +205,13 @@ class Measured:
     """
 
     name: str
-    outputs: Outputs
+    outputs: ResponseValues
     readings: tuple[SumReading, ...]
-    noise: UnitNoise
+    noise: RowNoiseBound
     breakdowns: frozenset[frozenset[str]]
 
     @classmethod
-    def of(
+    def from_question(
         cls,
         function: CategoryFunction,
         question: ReleasedQuestion,
@@ -221,7 +219,7 @@ class Measured:
         *,
         use_sums: bool,
         holdout: int | None,
-    ) -> Measured:
+    ) -> DecodedFunction:
         """A function as a question of a release of rows tells it.
 
         Args:
@@ -254,7 +252,7 @@ class Measured:
         )
 
 
-def declared_noise(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> UnitNoise:
+def declared_noise(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> RowNoiseBound:
     """What is public of the noise of a declared metric."""
     return CategoryFunction.declared(f"metric {metric}", space, metric).unit_noise(mechanism, space)
 

@@ -8,21 +8,26 @@ of them around the same τ̂, so that rows cancel where X spans s.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.means.sums import PublishedSums, SumSolver, n_sums, sum_ridge
-from clusterdp.estimation.reading.profiles import times
+from clusterdp._arrays import BoolArray, FloatArray, IntArray
+from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.means.sums import (
+    PublishedSums,
+    SumSolver,
+    WeightedSums,
+    n_sums,
+    sum_ridge,
+)
+from clusterdp.estimation.reading.profiles import Profiles, times
+from clusterdp.outcomes.space import Ends
+from clusterdp.statistics.base import SumReading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.estimation.means.calibration import Functional
-    from clusterdp.estimation.reading.profiles import Profiles, ProfileSums
-    from clusterdp.outcomes.space import Ends
-    from clusterdp.statistics.base import SumReading
 
 
 # How much the spread of outcomes is thought to differ between units that count more and that count
@@ -36,7 +41,7 @@ _ORDINARY_KURTOSIS = 12.0
 _MOST_KURTOSIS = 0.05
 
 
-class UnitNoise(NamedTuple):
+class RowNoiseBound(NamedTuple):
     """What is public of a metric's values and of the noise of a unit's row.
 
     Nothing noisy may go into the noise: it decides how rows are weighed against sums.
@@ -83,7 +88,7 @@ class UnitNoise(NamedTuple):
         return np.asarray(heavy & (each > _MOST_KURTOSIS))
 
 
-class Spread(NamedTuple):
+class SpreadEstimate(NamedTuple):
     """What published squares make of an estimate of the spread of outcomes, Σ s²(y − τ̂)².
 
     Attributes:
@@ -105,7 +110,9 @@ class Spread(NamedTuple):
     of_units: FloatArray
 
     @classmethod
-    def by_rows(cls, one: Functional, values: FloatArray, unit: UnitNoise) -> Spread:
+    def from_rows(
+        cls, one: WeightedSums, values: FloatArray, unit: RowNoiseBound
+    ) -> SpreadEstimate:
         """What rows alone tell, of a functional with these values."""
         weights = one.square_weights
         return cls(
@@ -147,7 +154,8 @@ class Spread(NamedTuple):
         return np.asarray(self.weights**2 * (2 * n_slopes * of_slope**2 + linear))
 
 
-class PublishedSquares(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublishedSquares:
     """Published sums of squared distances from the middle, or what is known of them.
 
     Attributes:
@@ -156,6 +164,9 @@ class PublishedSquares(NamedTuple):
         variances: The variances of their noise; axes `[sum]`.
         sums: The sums of distances that go with them; axes `[..., sum]`.
         sum_variances: The variances of their noise; axes `[sum]`.
+        rows: Sums over all rows of each profile.
+        sizes: Numbers of all rows of each profile; axes `[profile]`.
+        unit: What is public of the noise of a row.
     """
 
     solver: SumSolver
@@ -163,55 +174,19 @@ class PublishedSquares(NamedTuple):
     variances: FloatArray
     sums: FloatArray
     sum_variances: FloatArray
+    rows: ProfileSums
+    sizes: IntArray
+    unit: RowNoiseBound
 
-    @classmethod
-    def of(
-        cls,
-        readings: Sequence[SumReading],
-        profiles: Profiles,
-        noise: UnitNoise,
-        sums: PublishedSums,
-        solver: SumSolver,
-    ) -> PublishedSquares | None:
-        """Those of some readings; None if none are known.
-
-        Units with two values are as far from the middle as each other: squares are known, and c
-        follows from the noise of sums.
-        """
-        squared = [one for one in readings if one.squares is not None]
-        if readings and noise.two_values:
-            sizes = profiles.sizes @ solver.design
-            square = (noise.ends.span / 2) ** 2
-            known = square * sizes, np.zeros(len(sizes))
-            return cls(solver, *known, sums.values, sums.variances)
-        if not squared:
-            return None
-        found = PublishedSums.of_squares(squared, profiles)
-        # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
-        some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
-        off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some
-        ridge = sum_ridge(found, min(noise.square_variance, off))
-        chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
-        return cls(
-            SumSolver(found.design, profiles.sizes, ridge, *n_sums(squared)[:1]),
-            found.values,
-            found.variances,
-            sums.values[..., chosen],
-            sums.variances[chosen],
-        )
-
-    def improve(  # noqa: PLR0913 - a functional, its weights, and the rows they are of
+    def improve(
         self,
-        spread: Spread,
-        one: Functional,
+        spread: SpreadEstimate,
+        one: WeightedSums,
         values: FloatArray,
         *,
         moved: FloatArray,
         saved: FloatArray,
-        rows: ProfileSums,
-        sizes: IntArray,
-        unit: UnitNoise,
-    ) -> Spread:
+    ) -> SpreadEstimate:
         """What published squares add to Σ s²((ỹ − τ̂)² − v̂), an estimate of spread from rows.
 
         Xc is told by published squares instead of rows. What is left, g − Xc, is zero where units
@@ -226,10 +201,8 @@ class PublishedSquares(NamedTuple):
             values: τ̂, its calibrated values.
             moved: Xb; axes `[..., functional, profile]`.
             saved: g, summed over the rows of each profile; axes the same.
-            rows: Sums over all rows of each profile.
-            sizes: Numbers of all rows of each profile; axes `[profile]`.
-            unit: What is public of the noise of a row.
         """
+        rows, sizes, unit = self.rows, self.sizes, self.unit
         design, centre = self.solver.design, values[..., np.newaxis]
         by_squares = self.solver.solve(times(saved, design))  # c
         spanned = times(by_squares, self.solver.transposed)  # Xc
@@ -252,21 +225,62 @@ class PublishedSquares(NamedTuple):
         published = (by_squares * published).sum(axis=-1)
         drawn = by_squares**2 @ self.variances
         drawn = drawn + 4 * values**2 * (by_squares**2 @ self.sum_variances)
-        ratio, of_row = _ratio(left.sum(axis=-1), whole), unit.of_square(values)
+        share, of_row = ratio(left.sum(axis=-1), whole), unit.of_square(values)
         # Mean squared errors: of rows, and of the ratio of totals.
         in_rows = of_row * (left**2 / np.maximum(sizes, 1)).sum(axis=-1)
-        uneven = _UNEVEN_SPREAD * _ratio(published, whole) * np.abs(left).sum(axis=-1)
-        by_ratio = _ratio(in_rows, in_rows + uneven**2 + ratio**2 * drawn)  # its share
+        uneven = _UNEVEN_SPREAD * ratio(published, whole) * np.abs(left).sum(axis=-1)
+        by_ratio = ratio(in_rows, in_rows + uneven**2 + share**2 * drawn)  # its share
         replaced = (spanned * of_rows).sum(axis=-1) - published
         unsaved = np.maximum(one.square_weights - saved.sum(axis=-1), 0.0)
         noise = of_row * unsaved**3 + (1 - by_ratio) ** 2 * in_rows
         return spread._replace(
-            shift=by_ratio * (ratio * np.maximum(published, 0.0) - by_rows) - replaced,
-            noise=noise + (1 + by_ratio * ratio) ** 2 * drawn,
-            of_units=np.clip(_ratio(published, whole), 0.0, unit.most_spread),
+            shift=by_ratio * (share * np.maximum(published, 0.0) - by_rows) - replaced,
+            noise=noise + (1 + by_ratio * share) ** 2 * drawn,
+            of_units=np.clip(ratio(published, whole), 0.0, unit.most_spread),
         )
 
 
-def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+def published_squares(  # noqa: PLR0913, PLR0917 - sums, rows, and what is public of both
+    readings: Sequence[SumReading],
+    profiles: Profiles,
+    rows: ProfileSums,
+    noise: RowNoiseBound,
+    sums: PublishedSums,
+    solver: SumSolver,
+) -> PublishedSquares | None:
+    """Squares that go with some readings; None if none are known.
+
+    Units with two values are as far from the middle as each other: squares are known, and c follows
+    from the noise of sums.
+    """
+    squared = [one for one in readings if one.squares is not None]
+    if readings and noise.two_values:
+        sizes = profiles.sizes @ solver.design
+        values, variances = (noise.ends.span / 2) ** 2 * sizes, np.zeros(len(sizes))
+        chosen = np.ones(len(sizes), np.bool_)
+    elif squared:
+        found = PublishedSums.from_squares(squared, profiles)
+        # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
+        some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
+        off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some
+        ridge = sum_ridge(found, min(noise.square_variance, off))
+        solver = SumSolver(found.design, profiles.sizes, ridge, *n_sums(squared)[:1])
+        values, variances = found.values, found.variances
+        chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
+    else:
+        return None
+    return PublishedSquares(
+        solver=solver,
+        values=values,
+        variances=variances,
+        sums=sums.values[..., chosen],
+        sum_variances=sums.variances[chosen],
+        rows=rows,
+        sizes=profiles.sizes,
+        unit=noise,
+    )
+
+
+def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
     """A ratio, or zero where the denominator is."""
     return np.asarray(above / np.where(below == 0, 1.0, below))

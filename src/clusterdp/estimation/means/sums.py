@@ -1,6 +1,4 @@
-"""All published sums of a metric as one sparse design: which profiles are in which sum.
-
-Effects and their variances, as pure functions of cell statistics.
+"""Sums over units: published ones as one sparse design, and weighted ones over rows.
 
 Every function takes arrays with leading `...` axes for replicates, so that one release and
 thousands of simulated ones are estimated by the same code.
@@ -9,23 +7,20 @@ thousands of simulated ones are estimated by the same code.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.outcomes.space import Ends
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.reading.profiles import Profiles
+from clusterdp.statistics.base import SumReading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scipy.sparse import csr_array
-
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.reading.profiles import Profiles
-    from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.statistics.base import CellTotals, ClusterContrasts, SumReading
 
 
 # The least noise that a sum is taken to have, as a share of its weights: without any, exact sums
@@ -50,31 +45,46 @@ class PublishedSums:
     variances: FloatArray
 
     @classmethod
-    def of(cls, readings: Sequence[SumReading], profiles: Profiles, middle: float) -> PublishedSums:
-        """Sums of distances of outcomes from the middle of their values.
-
-        The sizes of profiles are public, so sums of distances follow from sums.
-        """
-        design = sum_design(readings, profiles)
-        constants = middle * (profiles.sizes @ design)
-        parts = [one.value.reshape(*one.value.shape[:-3], -1) for one in readings]
-        return cls(
-            design=design,
-            values=_joined(parts) - constants,
-            variances=_repeated(readings, [one.variance for one in readings]),
+    def from_readings(
+        cls, readings: Sequence[SumReading], profiles: Profiles, middle: float
+    ) -> PublishedSums:
+        """Sums of distances of outcomes from the middle of their values."""
+        return cls._shifted(
+            readings,
+            profiles,
+            [one.value for one in readings],
+            [-middle] * len(readings),
+            [one.variance for one in readings],
         )
 
     @classmethod
-    def of_squares(cls, readings: Sequence[SumReading], profiles: Profiles) -> PublishedSums:
+    def from_squares(cls, readings: Sequence[SumReading], profiles: Profiles) -> PublishedSums:
         """Sums of squared distances of outcomes from the middle, all of them published."""
-        squares = [one.squares for one in readings if one.squares is not None]
-        design = sum_design(readings, profiles)
-        constants = _repeated(readings, [one.squares_constant for one in readings])
-        parts = [one.reshape(*one.shape[:-3], -1) for one in squares]
+        return cls._shifted(
+            readings,
+            profiles,
+            [one.squares for one in readings if one.squares is not None],
+            [one.squares_constant for one in readings],
+            [one.squares_variance for one in readings],
+        )
+
+    @classmethod
+    def _shifted(
+        cls,
+        readings: Sequence[SumReading],
+        profiles: Profiles,
+        values: list[FloatArray],
+        shifts: list[float],
+        variances: list[float],
+    ) -> PublishedSums:
+        """Sums to which a number was added for every unit: the sizes of profiles are public."""
+        design, sizes = sum_design(readings, profiles), n_sums(readings)
+        flat = [one.reshape(*one.shape[:-3], -1) for one in values]
+        joined = np.concatenate(flat, axis=-1) if flat else np.zeros(0)
         return cls(
             design=design,
-            values=_joined(parts) + constants * (profiles.sizes @ design),
-            variances=_repeated(readings, [one.squares_variance for one in readings]),
+            values=joined + np.repeat(shifts, sizes) * (profiles.sizes @ design),
+            variances=np.repeat(variances, sizes),
         )
 
 
@@ -85,18 +95,15 @@ def sum_design(readings: Sequence[SumReading], profiles: Profiles) -> csr_array:
     """
     from scipy.sparse import csr_array
 
-    columns = [_places(one, profiles) for one in readings]
-    weights = [one.weights.ravel()[profiles.cells] for one in readings]
-    offsets = np.cumsum([0, *n_sums(readings)])
-    n_profiles = len(profiles.cells)
+    n_profiles, offsets = len(profiles.cells), np.cumsum([0, *n_sums(readings)])
     if not readings:
         return csr_array((n_profiles, 0))
-    entries = np.concatenate(weights).astype(np.float64)
+    weights = [one.weights.ravel()[profiles.cells] for one in readings]
+    columns = [_places(one, profiles) for one in readings]
+    placed = [offset + column for offset, column in zip(offsets, columns, strict=False)]
     rows = np.tile(np.arange(n_profiles), len(readings))
-    placed = np.concatenate(
-        [offset + column for offset, column in zip(offsets, columns, strict=False)]
-    )
-    return csr_array((entries, (rows, placed)), shape=(n_profiles, offsets[-1]))
+    entries = np.concatenate(weights).astype(np.float64)
+    return csr_array((entries, (rows, np.concatenate(placed))), shape=(n_profiles, offsets[-1]))
 
 
 def arranged(readings: Sequence[SumReading]) -> list[SumReading]:
@@ -110,21 +117,18 @@ def arranged(readings: Sequence[SumReading]) -> list[SumReading]:
 def _merged(readings: list[SumReading]) -> SumReading:
     """Independent readings of the same sums, weighted by the inverse of their variances."""
     value, variance = _weighted([(one.value, one.variance) for one in readings])
-    squared = [(one.squares, one.squares_variance) for one in readings if one.squares is not None]
-    if not squared:
-        return readings[0]._replace(value=value, variance=variance)
-    squares, squares_variance = _weighted(squared)
-    constants = [
-        (np.asarray(one.squares_constant), one.squares_variance)
+    merged = readings[0]._replace(value=value, variance=variance)
+    known = [
+        (one.squares, np.asarray(one.squares_constant), one.squares_variance)
         for one in readings
         if one.squares is not None
     ]
-    return readings[0]._replace(
-        value=value,
-        variance=variance,
-        squares=squares,
-        squares_variance=squares_variance,
-        squares_constant=float(_weighted(constants)[0]),
+    if not known:
+        return merged
+    squares, squares_variance = _weighted([(one, error) for one, _, error in known])
+    constant, _ = _weighted([(one, error) for _, one, error in known])
+    return merged._replace(
+        squares=squares, squares_variance=squares_variance, squares_constant=float(constant)
     )
 
 
@@ -165,14 +169,6 @@ def _places(reading: SumReading, profiles: Profiles) -> IntArray:
 def n_sums(readings: Sequence[SumReading]) -> list[int]:
     """How many sums each reading has."""
     return [math.prod(one.value.shape[-3:]) for one in readings]
-
-
-def _joined(parts: list[FloatArray]) -> FloatArray:
-    return np.concatenate(parts, axis=-1) if parts else np.zeros(0)
-
-
-def _repeated(readings: Sequence[SumReading], numbers: list[float]) -> FloatArray:
-    return np.repeat(numbers, n_sums(readings))
 
 
 class SumSolver:
@@ -217,169 +213,50 @@ def sum_ridge(sums: PublishedSums, unit_noise: float) -> FloatArray:
     return np.divide(sums.variances, least, out=np.zeros_like(least), where=least > 0)
 
 
-Estimator = Literal["stratified", "unstratified"]
-# What an estimate uses: rows combined with noisy sums and counts, or rows alone.
-Use = Literal["everything", "rows"]
-
-
-class KnownMeans(NamedTuple):
-    """Means of cells that are better than those of rows.
+class WeightedSums(NamedTuple):
+    """Weighted sums over rows: Σ s_i·ỹ_i, with public weights s. Axes `[..., functional]`.
 
     Attributes:
-        means: As distances from the same number; axes `[..., cluster, arm]`.
-        noise: The variance of the noise in them; axes `[cluster, arm]`.
+        values: Σ s·ỹ, ỹ as distances from the middle.
+        weights: Σ s over the rows of each profile; axes `[..., functional, profile]`.
+        sums: Σ s·ỹ, the same; axes as those of weights.
+        squares: Σ s·(ỹ² − v̂), v̂ the estimated noise variance of a row; axes as those of weights.
+        noise: Σ s·v̂; axes as those of weights.
+        square_noise: Σ s²·v̂ over all rows.
+        square_weights: Σ s² over all rows.
+        places: The profiles that rows are in, which these axes are of; None for all of them.
     """
 
-    means: FloatArray
-    noise: FloatArray
-
-    def of_arms(self, arms: list[int]) -> KnownMeans:
-        """Those of some arms."""
-        return KnownMeans(self.means[..., arms], self.noise[..., arms])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CellMoments:
-    """Sizes, means and spreads of each cell; axes `[..., cluster, arm]`.
-
-    Attributes:
-        sizes: Numbers of units.
-        means: Mean (debiased) outcomes, as distances from any one number.
-        squares: Sums of squared deviations from those means.
-        noise: Sums of the estimated noise variances of units.
-        asked: Numbers of units that were asked; None if all were.
-        stands_for: Numbers of units that these stand for; None if all were asked.
-    """
-
-    sizes: IntArray
-    means: FloatArray
+    values: FloatArray
+    weights: FloatArray
+    sums: FloatArray
     squares: FloatArray
     noise: FloatArray
-    asked: IntArray | None = None
-    stands_for: FloatArray | None = None
+    square_noise: FloatArray
+    square_weights: FloatArray
+    places: IntArray | None = None
 
-    def of_arms(self, arms: list[int]) -> CellMoments:
-        """Some of the arms."""
-        every = {field.name: getattr(self, field.name) for field in fields(self)}
-        known = {name: terms[..., arms] for name, terms in every.items() if terms is not None}
-        return CellMoments(**known)
+    @classmethod
+    def from_rows(
+        cls, part: ProfileSums, each: FloatArray, places: IntArray | None = None
+    ) -> WeightedSums:
+        """Sums over rows whose weights are the same within a profile.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EffectArrays:
-    """Effects against control; axes `[..., treatment]`, in the order of `Layout.treatments`.
-
-    Attributes:
-        effects: Estimated average effects.
-        variances: Estimated variances, of assignment and privacy together.
-        privacy_variances: The part of them that privacy cost.
-        control_means: The mean outcome of control, axes `[...]`; None if it is not estimated.
-        control_variances: Its estimated variance.
-        treated_means: The mean outcome of each treatment; None if they are not estimated.
-        treated_variances: Their estimated variances.
-        degrees: Degrees of freedom of the variances; None where these are known, not estimated.
-    """
-
-    effects: FloatArray
-    variances: FloatArray
-    privacy_variances: FloatArray
-    control_means: FloatArray | None = None
-    control_variances: FloatArray | None = None
-    treated_means: FloatArray | None = None
-    treated_variances: FloatArray | None = None
-    degrees: FloatArray | None = None
-
-
-# Of an arm that has no units.
-NO_EFFECT = EffectArrays(
-    effects=np.full(1, np.nan), variances=np.full(1, np.nan), privacy_variances=np.full(1, np.nan)
-)
-
-
-def total_moments(
-    totals: CellTotals, layout: Layout, space: CategorySpace, metric: int
-) -> CellMoments:
-    """Moments of true outcomes, for the owner, from totals of cells.
-
-    Args:
-        totals: Sums of the metrics of every cell, and of their squares.
-        layout: The cells.
-        space: The categories.
-        metric: Which metric.
-    """
-    lattice, middle = space.metric_lattice(), Ends.of(space, metric).middle
-    unit, quarter = float(lattice.units[metric]), 4.0 ** lattice.shifts[metric] / 4
-    sizes, sums = layout.sizes, totals.sums[..., metric]
-    means = unit * sums / np.maximum(sizes, 1)
-    spread = totals.squares[..., metric] * unit**2 * quarter - sizes * (means - middle) ** 2
-    return CellMoments(
-        sizes=sizes,
-        means=means,
-        squares=np.maximum(spread, 0.0),
-        noise=np.zeros_like(means),
-    )
-
-
-def contrast_effects(read: ClusterContrasts, layout: Layout, ends: Ends) -> EffectArrays:
-    """Stratified effects from a statistic alone (algNH, algNHT).
-
-    Where the statistic estimates how outcomes spread, and little is left of that after noise, the
-    sampling variance is taken as zero. Where it does not, it is the largest possible: a variable on
-    an interval has variance at most (y_max − y_min)²/4 (Popoviciu).
-    """
-    sizes, weights = layout.sizes, _cluster_weights(layout.sizes)
-    effects = (weights * read.contrasts).sum(axis=-2)
-    privacy = np.broadcast_to((weights**2 * read.noise).sum(axis=-2), effects.shape)
-    if read.spread is None or read.arm_noise is None:
-        n_units = sizes.sum(axis=-1, keepdims=True)
-        largest = ends.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
-        sampling = _against_control(weights**2 * largest / sizes, layout, sign=1)
-        return EffectArrays(
-            effects=effects, variances=privacy + sampling, privacy_variances=privacy
+        Args:
+            part: The rows.
+            each: s; axes `[..., functional, profile]`.
+            places: The profiles that rows are in; None for all of them.
+        """
+        sizes, sums, squares, noise = (
+            terms[..., np.newaxis, :] for terms in (part.sizes, part.sums, part.squares, part.noise)
         )
-    sampling = _against_control(weights**2 * read.spread / sizes, layout, sign=1)
-    of_means = read.arm_noise + np.maximum(read.spread, 0.0) / sizes
-    arm_variances = (weights**2 * of_means).sum(axis=-2)
-    return EffectArrays(
-        effects=effects,
-        variances=privacy + np.maximum(sampling, 0.0),
-        privacy_variances=privacy,
-        degrees=welch_degrees(arm_variances, _stratum_degrees(sizes), layout),
-    )
-
-
-def welch_degrees(arm_variances: FloatArray, arm_degrees: FloatArray, layout: Layout) -> FloatArray:
-    """Degrees of freedom of the variance of a difference (Welch); axes `[..., treatment]`.
-
-    (V₁ + V₀)²/(V₁²/ν₁ + V₀²/ν₀), never less than one; the smaller ν where both variances are zero.
-    """
-    variances = np.nan_to_num(arm_variances)
-    uncertainty = variances**2 / arm_degrees
-    treated, control = list(layout.treatments), [layout.control]
-    above = (variances[..., treated] + variances[..., control]) ** 2
-    below = uncertainty[..., treated] + uncertainty[..., control]
-    least = np.minimum(arm_degrees[..., treated], arm_degrees[..., control])
-    return np.where(below > 0, above / np.where(below > 0, below, 1.0), least)
-
-
-def _stratum_degrees(sizes: IntArray) -> FloatArray:
-    """Degrees of freedom of the variance of each arm's stratified mean, if all units vary alike.
-
-    Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
-    """
-    parts = _cluster_weights(sizes) ** 2 / np.maximum(sizes, 1)
-    uncertainty = (parts**2 / np.maximum(sizes - 1, 1)).sum(axis=-2)
-    return np.asarray(parts.sum(axis=-2) ** 2 / uncertainty)
-
-
-def _cluster_weights(sizes: IntArray) -> FloatArray:
-    """n_c/n; axes `[..., cluster, 1]`."""
-    cluster_sizes = sizes.sum(axis=-1, keepdims=True)
-    return np.asarray(cluster_sizes / cluster_sizes.sum(axis=-2, keepdims=True))
-
-
-def _against_control(terms: FloatArray, layout: Layout, *, sign: int) -> FloatArray:
-    """Σ over clusters of treatment plus `sign` times control; axes `[..., treatment]`."""
-    totals = terms.sum(axis=-2)
-    treated = totals[..., list(layout.treatments)]
-    return np.asarray(treated + sign * totals[..., [layout.control]])
+        return cls(
+            values=(each * sums).sum(axis=-1),
+            weights=each * sizes,
+            sums=each * sums,
+            squares=each * (squares - noise),
+            noise=each * noise,
+            square_noise=(each**2 * noise).sum(axis=-1),
+            square_weights=(each**2 * sizes).sum(axis=-1),
+            places=places,
+        )

@@ -13,15 +13,12 @@ every arm's effect is on the same people. Clusters that lack an arm have weight 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.means.sums import CellMoments
-
+from clusterdp._arrays import BoolArray, FloatArray, IntArray
+from clusterdp.cells.layout import Layout
+from clusterdp.estimation.means.responses import CellMoments
 
 # A cluster is a stratum if each arm has fewer units of the segment than these with at most this
 # probability, before assignment. If an arm has fewer after assignment, the cluster joins the pool.

@@ -6,105 +6,24 @@ difference is a weighted sum over rows like any other effect, and has a variance
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.effects.effect import to_effect
-from clusterdp.estimation.means.sums import EffectArrays
-from clusterdp.estimation.reading.clusters import GroupInterval
-from clusterdp.estimation.report.results import REST
-from clusterdp.estimation.report.tables import segment_label
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp.estimation.effects.effect import REST, Effect, EffectArrays, Target, to_effect
+from clusterdp.estimation.effects.findings import SegmentTest
+from clusterdp.estimation.effects.text import segment_label
+from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
+from clusterdp.estimation.metrics.base import Differences, SegmentEffect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.effects.effect import Target
-    from clusterdp.estimation.means.arms import GroupScores
-    from clusterdp.estimation.means.calibration import Calibrated, Calibration
-    from clusterdp.estimation.means.sums import CellMoments
-    from clusterdp.estimation.means.weights import CellWeights
-    from clusterdp.estimation.report.results import Effect
-
 
 # The excess kurtosis of Laplace noise.
 _LAPLACE = 3.0
-# What segments are compared with: the rest of their dimension, or each other.
-Differences = Literal["rest", "pairs"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Homogeneity:
-    """A test that an arm has the same effect in all segments of a dimension.
-
-    Attributes:
-        metric: The metric that effects are on.
-        arm: The treatment arm.
-        control: The control arm.
-        by: The columns that segments are cut by.
-        adjusted: Whether covariates were adjusted for.
-        statistic: Its F statistic.
-        n_segments: How many segments were compared.
-        effect_degrees: Degrees of freedom of the effects: one less, or fewer where published sums
-            have long tails of noise.
-        degrees: Degrees of freedom of the standard errors.
-    """
-
-    metric: str
-    arm: Any
-    control: Any
-    by: tuple[str, ...]
-    adjusted: bool
-    statistic: float
-    n_segments: int
-    effect_degrees: float
-    degrees: float
-
-    @property
-    def p_value(self) -> float:
-        """How often the effects would differ as much if they were the same."""
-        from scipy.special import fdtrc
-
-        return float(fdtrc(self.effect_degrees, self.degrees, self.statistic))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything about this test as plain values."""
-        return {**asdict(self), "by": list(self.by), "p_value": self.p_value}
-
-
-class SegmentEffect(NamedTuple):
-    """The effect of an arm in one segment, with what covariances need.
-
-    Attributes:
-        of: What the effect is of.
-        effect: The effect and its variances.
-        sampling: The variance of sampling, which can be negative by chance.
-        found: The calibrated means of control and of the treatment; None where an arm has no unit.
-        arm_sizes: Units of both.
-        n_units: Units of all arms.
-        scores: Of the groups that were assigned to control and to the treatment as a whole; None if
-            units were.
-        group: The means and cells of both arms in a true cluster; None in any other segment.
-    """
-
-    of: Target
-    effect: EffectArrays
-    sampling: float
-    found: Calibrated | None
-    arm_sizes: IntArray
-    n_units: int
-    scores: tuple[GroupScores, ...] | None = None
-    group: tuple[FloatArray, CellMoments, CellWeights] | None = None
-
-    def to_value(self) -> Effect:
-        """The effect as a value."""
-        value = to_effect(self.effect, self.of, self.arm_sizes)
-        if self.group is None:
-            return value
-        return replace(value, interval=GroupInterval.of(value, *self.group))
 
 
 class SegmentErrors(NamedTuple):
@@ -129,8 +48,11 @@ class SegmentErrors(NamedTuple):
     by_sums: FloatArray
 
     @classmethod
-    def of(
-        cls, segments: Sequence[SegmentEffect], means: list[Calibrated], calibration: Calibration
+    def from_segments(
+        cls,
+        segments: Sequence[SegmentEffect],
+        means: list[CalibratedSums],
+        calibration: Calibration,
     ) -> SegmentErrors:
         """The errors of some segments of an arm, given the means of both arms in each."""
         privacy, known = np.zeros((2, len(segments), len(segments)))
@@ -140,14 +62,14 @@ class SegmentErrors(NamedTuple):
                 noise_sums=np.stack([one.noise_sums[arm] for one in means]),
             )
             privacy, known = privacy + together, known + sums
-        variances = np.array([one.effect.privacy_variances[0] for one in segments])
+        variances = np.array([one.arrays.privacy_variances[0] for one in segments])
         np.fill_diagonal(privacy, variances)
         return cls(
-            effects=np.array([one.effect.effects[0] for one in segments]),
+            effects=np.array([one.arrays.effects[0] for one in segments]),
             sampling=_sampling(segments),
             privacy=privacy,
             known=known,
-            degrees=np.concatenate([one.effect.degrees for one in segments]),
+            degrees=np.concatenate([one.arrays.degrees for one in segments]),
             by_sums=np.sqrt(calibration.sums.variances)
             * np.stack([one.coefficients[1] - one.coefficients[0] for one in means]),
         )
@@ -186,18 +108,18 @@ def _sampling(segments: Sequence[SegmentEffect]) -> FloatArray:
 
 def compare_segments(
     segments: Sequence[SegmentEffect], calibration: Calibration, between: Differences
-) -> tuple[list[Effect], Homogeneity | None]:
+) -> tuple[list[Effect], SegmentTest | None]:
     """Differences between the segments of a dimension, and a test that all effects are the same.
 
     Segments without an effect or a standard error are left out.
     """
-    segments = [one for one in segments if 0 < one.effect.variances[0] < np.inf]
+    segments = [one for one in segments if 0 < one.arrays.variances[0] < np.inf]
     means = [one.found for one in segments if one.found is not None]
     if len(segments) < 2:
         return [], None
-    errors = SegmentErrors.of(segments, means, calibration)
+    errors = SegmentErrors.from_segments(segments, means, calibration)
     compare = {"rest": _against_rest, "pairs": _in_pairs}[between]
-    return compare(errors, segments), _homogeneity(errors, segments[0].of)
+    return compare(errors, segments), _same_effects(errors, segments[0].of)
 
 
 def _against_rest(errors: SegmentErrors, segments: Sequence[SegmentEffect]) -> list[Effect]:
@@ -212,7 +134,7 @@ def _against_rest(errors: SegmentErrors, segments: Sequence[SegmentEffect]) -> l
         weights = -rest / rest.sum()
         weights[place] = 1.0
         of = one.of._replace(against=REST)
-        effects.append(to_effect(errors.combine(weights), of, one.arm_sizes))
+        effects.append(to_effect(errors.combine(weights), of, _arm_sizes(one)))
     return effects
 
 
@@ -223,11 +145,15 @@ def _in_pairs(errors: SegmentErrors, segments: Sequence[SegmentEffect]) -> list[
         one, other = segments[first], segments[second]
         of = one.of._replace(against=segment_label(other.of.segment))
         found = errors.combine(axes[first] - axes[second])
-        effects.append(to_effect(found, of, one.arm_sizes + other.arm_sizes))
+        effects.append(to_effect(found, of, _arm_sizes(one) + _arm_sizes(other)))
     return effects
 
 
-def _homogeneity(errors: SegmentErrors, of: Target) -> Homogeneity:
+def _arm_sizes(one: SegmentEffect) -> IntArray:
+    return np.array([one.value.n_control, one.value.n_treated])
+
+
+def _same_effects(errors: SegmentErrors, of: Target) -> SegmentTest:
     """Wald's test that the effects of all segments are the same, by an F distribution.
 
     Variances are estimated, and with few units badly: Welch's (1951) correction. A sum of squares
@@ -246,7 +172,7 @@ def _homogeneity(errors: SegmentErrors, of: Target) -> Homogeneity:
     shares = 1 / errors.variances / (1 / errors.variances).sum()
     spread = ((1 - shares) ** 2 / errors.degrees).sum()
     squared = n_segments**2 - 1
-    return Homogeneity(
+    return SegmentTest(
         metric=of.metric,
         arm=of.arm,
         control=of.control,

@@ -13,11 +13,11 @@ never empty, as it holds N̂/D̂.
 The covariance of N̂ and D̂ depends on what tells exposure:
 
 - An outcome of the same question. One response tells both, so noise covaries as well: see
-  `shared_response.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
+  `_covariance.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
   covariance has bounds, and every r is tested with the one that is worse: with the least if r > 0,
   with the largest if r < 0.
 - A public column, without noise, or an outcome of another question, which no unit answers together
-  with this one: see `crossing.py`. Of another question the covariance has bounds, too.
+  with this one: see there. Of another question the covariance has bounds, too.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.estimation.effects.findings import Note, Weight
-from clusterdp.estimation.effects.intervals import quantile, two_sided
-from clusterdp.estimation.means.calibration import calibrate
-from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.means.spread import UnitNoise
-from clusterdp.estimation.metrics._composed import compared_arms, no_effect, paired_arms
-from clusterdp.estimation.metrics._covariance import Products, shared_rows, untold_note
-from clusterdp.estimation.metrics.mean import Found, MetricRows
-from clusterdp.estimation.metrics.ratio import ArmRatio, RatioBounds
-from clusterdp.estimation.reading.crossing import apart_covariances, crossed_covariance
-from clusterdp.estimation.reading.profiles import Outputs, ProfileSums
+from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.intervals import Limits, quantile, two_sided
+from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.effects.text import segment_label
+from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
+from clusterdp.estimation.means.responses import ResponseValues
+from clusterdp.estimation.means.spread import RowNoiseBound
+from clusterdp.estimation.metrics._composed import ArmComparison, ArmEstimates, compared_arms
+from clusterdp.estimation.metrics._covariance import (
+    apart_covariances,
+    crossed_covariance,
+    question_product,
+    shared_data,
+    unidentified_note,
+)
+from clusterdp.estimation.metrics.base import MetricData, MetricFindings, QuestionRows
+from clusterdp.estimation.metrics.mean import mean_effects
+from clusterdp.estimation.metrics.ratio import RatioBounds
+from clusterdp.estimation.reading.dimensions import ExposureRequest
 from clusterdp.estimation.reading.segments import RowCounts
-from clusterdp.estimation.report.results import Effect
-from clusterdp.estimation.report.tables import segment_label
 from clusterdp.outcomes.metric import quoted
 from clusterdp.outcomes.space import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from clusterdp.estimation.effects.intervals import Limits
-    from clusterdp.estimation.metrics._composed import ArmEstimates, Compared
-    from clusterdp.estimation.metrics.parse import Source
-    from clusterdp.estimation.reading.crossing import AskedExposure
-
-
 # With a smaller F of the effect on exposure, N̂/D̂ is far from normal (Staiger and Stock, 1997).
 _WEAK = 10.0
 # Shares of units that differ by less are the same, but for rounding.
 _ROUNDING = 1e-12
 # Of a public column of 0 and 1.
-PUBLIC_NOISE = UnitNoise(
+PUBLIC_NOISE = RowNoiseBound(
     ends=Ends.of_values(np.array([0.0, 1.0])),
     variance=0.0,
     square_variance=0.0,
@@ -90,101 +90,103 @@ class ExposedEffect(RatioBounds):
         """None: the mean of those who would be exposed is not estimated in control."""
 
 
-class Exposure(NamedTuple):
+class Exposure:
     """What units were exposed to, as a release tells it.
 
     Attributes:
         name: What it is called.
-        rows: The rows as it reads them.
+        data: The rows as it reads them.
         function: The outcome of a question that it is; None for a public column.
+
+    Args:
+        asked: The exposure.
+        questions: The questions of the release.
     """
 
-    name: str
-    rows: MetricRows
-    function: CategoryFunction | None
-
-    @classmethod
-    def of(cls, asked: AskedExposure, sources: Sequence[Source]) -> Exposure:
-        """An exposure, from the questions of a release."""
-        name = quoted(asked.name)
+    def __init__(self, asked: ExposureRequest, questions: Sequence[QuestionRows]) -> None:
+        self.name, self.function = quoted(asked.name), None
         if asked.place is None:
-            return cls(name, _public_rows(name, sources[0]), None)
-        source = sources[asked.place]
-        outcome = source.question.space.declared.names.index(asked.name)
-        function = CategoryFunction.declared(name, source.question.space, outcome)
-        (rows,) = source.read([source.measured(function)])
-        return cls(name, rows, function)
+            self.data = _public_data(self.name, questions[0])
+            return
+        source = questions[asked.place]
+        space = source.question.space
+        outcome = space.declared.names.index(asked.name)
+        self.function = CategoryFunction.declared(self.name, space, outcome)
+        (self.data,) = source.read(self.function)
 
-    def beside(self, function: CategoryFunction, source: Source) -> Found:
+    def beside(self, function: CategoryFunction, source: QuestionRows) -> MetricFindings:
         """Effects on the mean of a function, of those exposed; none if it is the exposure."""
-        found, name = Found(), f"cace({function.name}, {self.name})"
-        if self.function is None or self.rows.rows is not source.rows:
+        found, name = MetricFindings(), f"cace({function.name}, {self.name})"
+        if self.function is None or self.data.rows is not source.rows:
             found.effects.extend(self._apart(function, source, name))
         elif (function.values != self.function.values).any():
             exposure = self.function
             if function.combination is None:
                 exposure = exposure.from_counts_alone()  # calibrated by the same sums
-            products = Products.told_by(source, function, exposure)
-            shared = shared_rows(function, exposure, products, source, ridge_of=function)
-            compose = partial(told_together, factor=shared.factor)
-            pairs = compared_arms(shared.rows, name)
-            found.effects.extend(exposed_effect(one, compose) for one in pairs)
-            if not products.is_told:
-                found.notes.append(untold_note(function.name, self.name, "cace"))
-        level = source.wanted.level
+            products = question_product(source, function, exposure)
+            data, factor = shared_data(function, exposure, products, source, ridge_of=function)
+            compose = partial(shared_channel_ratio, factor=factor)
+            found.effects.extend(exposed_effect(one, compose) for one in compared_arms(data, name))
+            if products[0] is not products[1]:
+                found.notes.append(unidentified_note(function.name, self.name, "cace"))
+        level = source.request.level
         for one in found.effects:
             found.notes.extend(_unbounded(one, self.name, level))
-        found.notes.extend(source._replace(exposure=None).notes_on(name) if found.effects else [])
+        if found.effects:
+            found.notes.extend(source.means_alone_notes(name, is_exposed=False))
         return found
 
-    def effects(self, known: Sequence[Effect]) -> Found:
+    def effects(self, known: Sequence[Effect]) -> MetricFindings:
         """Effects on exposure, with what they say of those exposed.
 
         Args:
             known: What else was estimated, which may have these effects.
         """
-        found = Found()
+        found = MetricFindings()
         mine = [one for one in known if one.of.metric == self.name and self.function is not None]
         if not mine:
-            found.add(self.rows.estimate())
+            found.add(mean_effects(self.data))
             found.effects[:] = mine = [_without_rounding(one) for one in found.effects]
         plain = [one for one in mine if one.of.against is None and not one.of.adjusted]
-        found.notes.extend(_notes(self.name, plain, self.rows.wanted.level))
+        found.notes.extend(_notes(self.name, plain, self.data.request.level))
         return found
 
-    def _apart(self, function: CategoryFunction, source: Source, name: str) -> Iterator[Effect]:
+    def _apart(
+        self, function: CategoryFunction, source: QuestionRows, name: str
+    ) -> Iterator[Effect]:
         """Effects where another question, or a column, tells exposure."""
-        (rows,) = source.read([source.measured(function)])
-        n_treatments = len(source.wanted.layout.treatments)
+        n_treatments = len(source.request.layout.treatments)
         crossed = [one for one in source.rows.crossed for _ in range(n_treatments)]
-        for place, one in enumerate(paired_arms([rows, self.rows], name)):
-            means, bounds = one.means(), (math.nan, math.nan)
-            if means and crossed:
-                bounds = (crossed_covariance(one, means, crossed[place]),) * 2
-            elif means:
-                least, most = apart_covariances(one, means)
+        compared = compared_arms([*source.read(function), self.data], name)
+        for place, one in enumerate(compared):
+            bounds = (math.nan, math.nan)
+            if one.means and crossed:
+                bounds = (crossed_covariance(one, crossed[place]),) * 2
+            elif one.means:
+                least, most = apart_covariances(one)
                 bounds = float(least.sum()), float(most.sum())
-            yield exposed_effect(one.compared(means), partial(told_apart, sampling=bounds))
+            yield exposed_effect(one, partial(independent_ratio, sampling=bounds))
 
 
-def told_together(control: ArmEstimates, treated: ArmEstimates, *, factor: float) -> ExposedEffect:
-    """The effect where one response tells both; from means and k of `shared_rows`."""
-    return ExposedEffect(*RatioBounds.of(treated.minus(control), factor))
+def shared_channel_ratio(
+    control: ArmEstimates, treated: ArmEstimates, *, factor: float
+) -> ExposedEffect:
+    """The effect where one response tells both; from means and k of `shared_data`."""
+    return ExposedEffect(*RatioBounds.from_shared(treated.minus(control), factor))
 
 
-def told_apart(
+def independent_ratio(
     control: ArmEstimates, treated: ArmEstimates, *, sampling: tuple[float, float]
 ) -> ExposedEffect:
     """The effect where different rows tell both, or a column does.
 
     `sampling` is the least and the largest covariance of both effects.
     """
-    both = treated.minus(control)
-    return ExposedEffect(*(ArmRatio.covarying(both, sampling=one) for one in sampling))
+    return ExposedEffect(*RatioBounds.from_sampling(treated.minus(control), *sampling))
 
 
 def exposed_effect(
-    one: Compared, compose: Callable[[ArmEstimates, ArmEstimates], ExposedEffect]
+    one: ArmComparison, compose: Callable[[ArmEstimates, ArmEstimates], ExposedEffect]
 ) -> Effect:
     """The effect on those exposed; none if exposure does not differ at all.
 
@@ -193,27 +195,23 @@ def exposed_effect(
         compose: From the means of control and of a treatment to the effect's interval.
     """
     if one.control is None or one.treated is None:
-        return no_effect(one)
+        return one.no_effect()
     interval = compose(one.control, one.treated)
     ratio = interval.worse
     if abs(ratio.below) < _ROUNDING:
-        return no_effect(one)
-    return Effect(
-        of=one.of,
-        effect=ratio.value,
-        std_error=math.sqrt(ratio.sampling_variance + ratio.privacy_variance),
-        sampling_variance=ratio.sampling_variance,
-        privacy_variance=ratio.privacy_variance,
-        n_treated=one.n_treated,
-        n_control=one.n_control,
+        return one.no_effect()
+    return one.effect(
+        ratio.value,
+        ratio.sampling_variance,
+        ratio.privacy_variance,
         degrees=ratio.degrees,
         interval=interval,
     )
 
 
-def public_outputs(shape: tuple[int, int]) -> Outputs:
+def public_outputs(shape: tuple[int, int]) -> ResponseValues:
     """What a public column of 0 and 1 tells; `shape` is how many clusters and arms there are."""
-    return Outputs(
+    return ResponseValues(
         values=np.array([[0.0, 1.0]]),  # so that the share of nobody is 0 without rounding
         noise=np.zeros((1, 2)),
         groups=np.zeros(shape, np.int64),
@@ -221,24 +219,22 @@ def public_outputs(shape: tuple[int, int]) -> Outputs:
     )
 
 
-def _public_rows(name: str, source: Source) -> MetricRows:
+def _public_data(name: str, source: QuestionRows) -> MetricData:
     """The rows as a public column of 0 and 1 reads them: without noise, and with no sums."""
-    rows, outputs = source.rows, public_outputs(source.rows.profiles.shape)
+    rows = source.rows
     whole, *segments = (one.exposed for one in rows.crossed)
     names = (segment for segment, _ in rows.segments)
-    everyone = ProfileSums.of_rows(whole, rows.profiles, outputs)
-    return MetricRows(
-        metric=name,
-        wanted=source.wanted,
-        rows=RowCounts(
-            profiles=rows.profiles,
-            whole=whole,
-            segments=tuple(zip(names, segments, strict=True)),
-        ),
-        outputs=outputs,
-        calibration=calibrate((), rows.profiles, everyone, PUBLIC_NOISE),
+    decoded = DecodedFunction(
+        name=name,
+        outputs=public_outputs(rows.profiles.shape),
+        readings=(),
+        noise=PUBLIC_NOISE,
         breakdowns=frozenset(),
     )
+    exposed = RowCounts(
+        profiles=rows.profiles, whole=whole, segments=tuple(zip(names, segments, strict=True))
+    )
+    return MetricData.from_rows(decoded, exposed, source.request)
 
 
 def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:

@@ -11,8 +11,6 @@ So where g_k < v < g_{k+1}, P(y ≥ v) ≤ P(y > g_k) ≤ S_k and P(y > v) ≥ P
 a cut there is no lattice point between g_k and g_{k+1}, nothing is rounded from one to the other,
 and P(y > g_k) = P(y ≥ g_{k+1}) = S_{k+1}.
 
-How an outcome is distributed in an arm: shares of units at or below each value.
-
 Shares of a number beyond a value that is no cut, and means of functions of a number: bounds.
 
 Intervals hold both bounds.
@@ -39,35 +37,30 @@ the larger one of both sides of g, f(R) + e_R has a mean of at least f(y), and l
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from clusterdp._arrays import BoolArray, FloatArray
 from clusterdp._text import shortest_decimal
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.findings import Note
-from clusterdp.estimation.effects.intervals import quantile
-from clusterdp.estimation.effects.possible import MetricRange
+from clusterdp.estimation.effects.findings import ArmDistribution
+from clusterdp.estimation.effects.intervals import Limits, quantile
+from clusterdp.estimation.effects.notes import Note
+from clusterdp.estimation.effects.text import Segment
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._composed import compared_arms, composed_effect
-from clusterdp.estimation.metrics.mean import Found
-from clusterdp.estimation.report.tables import segment_label
-from clusterdp.outcomes.metric import quoted
+from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
+from clusterdp.estimation.metrics._functions import question_of, take_call
+from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.grammar import Parser
+from clusterdp.outcomes.metric import Threshold, quoted
 from clusterdp.outcomes.number import Number
-from clusterdp.published.manifest import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from clusterdp._arrays import BoolArray, FloatArray
-    from clusterdp.estimation.effects.intervals import Limits
-    from clusterdp.estimation.metrics._composed import ArmEstimates
-    from clusterdp.estimation.metrics.mean import MetricRows
-    from clusterdp.estimation.reading.cuts import Segment
-    from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.metric import Threshold
-
 
 # No share counts for this much more than another when shares are made monotone.
 _LEAST_WEIGHT = 1e-9
@@ -93,7 +86,7 @@ class Levels(NamedTuple):
     functions: tuple[CategoryFunction, ...]
 
     @classmethod
-    def of(cls, outcome: str, space: Categories) -> Levels:
+    def from_space(cls, outcome: str, space: Categories) -> Levels:
         """The levels of an outcome of a release.
 
         Raises:
@@ -112,7 +105,7 @@ class Levels(NamedTuple):
             grid = space.grids[list(space.declared.numbers).index(outcome)]
             step, divided = float(number.unit), np.diff(grid.points) == 1
         functions = tuple(
-            CategoryFunction.of(
+            CategoryFunction.from_values(
                 f"{quoted(outcome)}>={shortest_decimal(values[level])}",
                 (space.levels[place] >= level).astype(np.float64),
                 space,
@@ -136,7 +129,7 @@ class ArmLevels(NamedTuple):
     tails: FloatArray
 
     @classmethod
-    def of(cls, levels: Levels, arm: ArmEstimates) -> ArmLevels:
+    def from_estimates(cls, levels: Levels, arm: ArmEstimates) -> ArmLevels:
         """From estimates; the more exact ones are moved less to make them monotone."""
         from scipy.optimize import isotonic_regression
 
@@ -153,36 +146,10 @@ class ArmLevels(NamedTuple):
         high = np.clip(self.arm.means + reach, means, 1.0)
         return np.concatenate([[1.0], low, [0.0]]), np.concatenate([[1.0], high, [0.0]])
 
-
-class ArmDistribution(NamedTuple):
-    """The share of an arm's units at or below each value, with intervals, all increasing.
-
-    Each interval covers by itself. On numbers a share is known up to bounds, except at cuts; the
-    estimate is half way between them, and the interval holds both.
-
-    Attributes:
-        outcome: The outcome.
-        arm: The arm.
-        segment: The segment; empty for everyone.
-        values: The values; axes `[value]`.
-        shares: The estimates; axes `[value]`.
-        low: Lower limits; axes `[value]`.
-        high: Upper limits; axes `[value]`.
-    """
-
-    outcome: str
-    arm: Any
-    segment: Segment
-    values: FloatArray
-    shares: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-    @classmethod
-    def of(cls, found: ArmLevels, arm: Any, segment: Segment, level: float) -> ArmDistribution:
-        """From tail shares: P(y ≤ g_k) lies between 1 − S_k and 1 − S_{k+1}, at cuts it is that."""
-        tails, (low, high) = found.tails, found.limits(level)
-        known = np.append(found.levels.divided, [True])
+    def distribution(self, arm: Any, segment: Segment, level: float) -> ArmDistribution:
+        """P(y ≤ g_k), which lies between 1 − S_k and 1 − S_{k+1}; at cuts it is the latter."""
+        tails, (low, high) = self.tails, self.limits(level)
+        known = np.append(self.levels.divided, [True])
 
         def most(terms: FloatArray) -> FloatArray:
             """P(y > g_k) at most."""
@@ -192,63 +159,52 @@ class ArmDistribution(NamedTuple):
         upper = np.maximum.accumulate(1 - low[1:])
         lower = np.minimum.accumulate((1 - most(high))[::-1])[::-1]
         shares = 1 - (tails[1:] + most(tails)) / 2
-        return cls(
-            outcome=found.levels.outcome,
+        return ArmDistribution(
+            outcome=self.levels.outcome,
             arm=arm,
             segment=segment,
-            values=found.levels.values,
+            values=self.levels.values,
             shares=shares,
             low=np.minimum(lower, shares),
             high=np.maximum(upper, shares),
         )
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        """One plain row per value."""
-        return [
-            {
-                "outcome": self.outcome,
-                "arm": plain(self.arm),
-                "segment": segment_label(self.segment),
-                "value": float(value),
-                "share": float(share),
-                "ci_low": float(low),
-                "ci_high": float(high),
-            }
-            for value, share, low, high in zip(
-                self.values, self.shares, self.low, self.high, strict=True
-            )
-        ]
 
-    def lines(self) -> list[str]:
-        """The distribution for people."""
-        title = f"share of units with {self.outcome} at or below a value, {self.arm}"
-        title += f", {segment_label(self.segment)}" if self.segment else ""
-        width = max(len(shortest_decimal(value)) for value in self.values)
-        return [
-            f"{title}:",
-            *(
-                f"  {shortest_decimal(row['value']):>{width}}  {row['share']:7.2%}  "
-                f"[{row['ci_low']:.2%}, {row['ci_high']:.2%}]"
-                for row in self.to_rows()
-            ),
-        ]
+@dataclass(frozen=True, slots=True, eq=False)
+class DistributionEstimator:
+    """The distribution of an outcome in every arm, of the question at some index."""
 
+    name: str
+    question: int
+    levels: Levels
 
-def distributions(rows: Sequence[MetricRows], levels: Levels) -> list[ArmDistribution]:
-    """The distribution of an outcome in every arm, overall and in every segment.
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("dist(rounds)",)
 
-    Args:
-        rows: As each of `levels.functions` reads them.
-        levels: The levels of the outcome.
-    """
-    level, found = rows[0].wanted.level, {}
-    for one in compared_arms(rows, levels.outcome):
-        for arm, estimates in ((one.of.control, one.control), (one.of.arm, one.treated)):
-            if estimates is not None and (arm, one.of.segment) not in found:
-                arm_levels = ArmLevels.of(levels, estimates)
+    @classmethod
+    def from_text(
+        cls, parser: Parser, spaces: Sequence[Categories]
+    ) -> DistributionEstimator | None:
+        """The distribution of an outcome, such as `dist(rounds)`."""
+        call = take_call(parser)
+        if call is None or call[0] != "dist":
+            return None
+        name, outcome = f"dist({quoted(call[1])})", call[1]
+        question = question_of([outcome], name, spaces)
+        return cls(name, question, Levels.from_space(outcome, spaces[question]))
+
+    def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
+        """The distributions, overall and in every segment; there are no effects on them."""
+        rows = questions[self.question]
+        data = rows.read(*self.levels.functions)
+        found = {}
+        for one in compared_arms(data, self.levels.outcome):
+            for arm, estimates in ((one.of.control, one.control), (one.of.arm, one.treated)):
                 key = (arm, one.of.segment)
-                found[key] = ArmDistribution.of(arm_levels, arm, one.of.segment, level)
-    return list(found.values())
+                if estimates is not None and key not in found:
+                    arm_levels = ArmLevels.from_estimates(self.levels, estimates)
+                    found[key] = arm_levels.distribution(*key, rows.request.level)
+        notes = rows.noise_notes(self.name, [one.decoded for one in data])
+        return MetricFindings(notes=notes, distributions=list(found.values()))
 
 
 # Bounds that differ by less than this share of what they span are the same.
@@ -296,23 +252,29 @@ class ArmBounds(NamedTuple):
         return int(self.arm.variances.argmax())
 
 
-class MeanBounds(NamedTuple):
-    """A mean that is known up to bounds.
+class BoundsEstimator(NamedTuple):
+    """A share, or the mean of a function of a number, that is known up to bounds.
 
     Attributes:
         name: The metric.
+        question: The index of its question.
         functions: What bounds its mean from below and from above.
         why: Why it is not known.
-        possible: What the metric can be.
+        possible: The least and the largest value of the metric.
+        is_share: Whether it is a share of units.
     """
 
     name: str
+    question: int
     functions: tuple[CategoryFunction, CategoryFunction]
     why: str
-    possible: MetricRange
+    possible: tuple[float, float]
+    is_share: bool
 
     @classmethod
-    def of_share(cls, comparison: Threshold, space: Categories) -> MeanBounds:
+    def from_comparison(
+        cls, comparison: Threshold, question: int, space: Categories
+    ) -> BoundsEstimator:
         """The bounds of a comparison by `>=`, `>`, `<=` or `<`."""
         names = space.declared.names
         number = space.declared.numbers[comparison.outcome]
@@ -329,7 +291,7 @@ class MeanBounds(NamedTuple):
         ]
         if comparison.sign in {"<", "<="}:
             shares = [1 - shares[1], 1 - shares[0]]
-        functions = [CategoryFunction.of(str(comparison), one, space) for one in shares]
+        functions = [CategoryFunction.from_values(str(comparison), one, space) for one in shares]
         before, beyond = (
             shortest_decimal(float(grid.values[place])) for place in (upper - 1, upper)
         )
@@ -339,16 +301,17 @@ class MeanBounds(NamedTuple):
             "known up to bounds; estimates are half way, and intervals hold both; the owner could "
             f'declare --metric "{name}"'
         )
-        return cls(name, (functions[0], functions[1]), why, MetricRange(name, 0.0, 1.0))
+        return cls(name, question, (functions[0], functions[1]), why, (0.0, 1.0), is_share=True)
 
     @classmethod
-    def of_function(
+    def from_function(
         cls,
         name: str,
         outcome: str,
         function: Callable[[FloatArray], FloatArray],
+        question: int,
         space: Categories,
-    ) -> MeanBounds:
+    ) -> BoundsEstimator:
         """The bounds of the mean of a function of a number, which takes and gives arrays."""
         place = list(space.declared.numbers).index(outcome)
         grid, number = space.grids[place], space.declared.numbers[outcome]
@@ -366,13 +329,15 @@ class MeanBounds(NamedTuple):
             least, most = min(least, values.min()), max(most, values.max())
         levels = space.levels[space.declared.names.index(outcome)]
         bounds = [
-            CategoryFunction.of(name, one[levels], space) for one in (every - below, every + above)
+            CategoryFunction.from_values(name, one[levels], space)
+            for one in (every - below, every + above)
         ]
         why = (
             f"numbers were rounded to {len(grid.points)} grid points, and the mean of a function "
             "of them is known up to bounds; estimates are half way, and intervals hold both"
         )
-        return cls(name, (bounds[0], bounds[1]), why, MetricRange(name, float(least), float(most)))
+        possible = (float(least), float(most))
+        return cls(name, question, (bounds[0], bounds[1]), why, possible, is_share=False)
 
     @property
     def is_exact(self) -> bool:
@@ -380,9 +345,13 @@ class MeanBounds(NamedTuple):
         low, high = (one.values for one in self.functions)
         return bool(np.abs(high - low).max() <= _SAME * max(np.ptp(low), np.ptp(high)))
 
-    def effects(self, rows: Sequence[MetricRows]) -> Found:
-        """Effects on the mean, overall and in every segment; `rows` are of both functions."""
-        effects = [composed_effect(one, ArmBounds) for one in compared_arms(rows, self.name)]
-        return Found(
-            effects=effects, notes=[Note(f"{self.name}: {self.why}")], ranges=[self.possible]
-        )
+    def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
+        """Effects on the mean, overall and in every segment."""
+        rows = questions[self.question]
+        data = rows.read(*self.functions)
+        effects = [one.composed_effect(ArmBounds) for one in compared_arms(data, self.name)]
+        found = MetricFindings(effects=effects, notes=[Note(f"{self.name}: {self.why}")])
+        found.describe(self.name, np.array(self.possible), is_share=self.is_share)
+        found.notes.extend(rows.means_alone_notes(self.name))
+        found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
+        return found

@@ -25,177 +25,76 @@ random to one of them keeps its mean.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.findings import Note, Weight
+from clusterdp.estimation.effects.effect import Effect, Target
+from clusterdp.estimation.effects.findings import AttritionBounds
 from clusterdp.estimation.effects.intervals import quantile
-from clusterdp.estimation.effects.possible import MetricRange
-from clusterdp.estimation.means.functions import CategoryFunction, Measured
-from clusterdp.estimation.metrics._composed import paired_arms
-from clusterdp.estimation.metrics.mean import MetricRows
-from clusterdp.estimation.metrics.ratio import RatioRows
-from clusterdp.outcomes.metric import OBSERVED
+from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
+from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
+from clusterdp.estimation.metrics.ratio import ArmRatio, RatioData
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import DeclaredOutcomes
+from clusterdp.outcomes.metric import OBSERVED, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
-    from clusterdp._arrays import FloatArray
-    from clusterdp.estimation.effects.effect import Target
-    from clusterdp.estimation.metrics._composed import ArmEstimates
-    from clusterdp.estimation.metrics.mean import Found, Wanted
-    from clusterdp.estimation.metrics.parse import Source
-    from clusterdp.estimation.metrics.ratio import ArmRatio
-    from clusterdp.estimation.reading.segments import RowCounts
-    from clusterdp.estimation.report.results import Effect
-    from clusterdp.outcomes.categories import Categories
-    from clusterdp.outcomes.declaration import DeclaredOutcomes
-    from clusterdp.outcomes.metric import Metric
-    from clusterdp.published.release import ReleasedQuestion
+# A mean of R·(y − t)₊, or of R·(t − y)₊, in an arm: t, the mean and its variance.
+_Tail = tuple[float, float, float]
+# What is told of an arm: the means of R·y and of R; and tails above thresholds (1) and below (−1).
+_Arm = tuple[ArmRatio, dict[int, list[_Tail]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttritionBounds:
-    """Bounds on the overall effect on those who would be observed in either arm.
-
-    They hold if treatment moves who is observed in one direction only.
-
-    Attributes:
-        of: What effect they bound.
-        low: The lower bound, estimated.
-        high: The upper bound, estimated.
-        limits: What the effect lies between, at `level`.
-        level: The confidence level of the limits.
-        trimmed: The arm of which a part counts: that with more observed.
-        trimmed_share: The share of its observed that is left out.
-        from_ends: Whether only the declared ends of the outcome were used, as rows do not tell how
-            it is distributed.
-        widened: Whether noise had the bounds in another order, or the effect on those observed
-            outside. That effect lies between the true bounds, so they were moved to hold it.
-    """
-
-    of: Target
-    low: float
-    high: float
-    limits: tuple[float, float]
-    level: float
-    trimmed: Any
-    trimmed_share: float
-    from_ends: bool
-    widened: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything about these bounds as plain values."""
-        return {
-            "metric": self.of.metric,
-            "arm": self.of.arm,
-            "control": self.of.control,
-            "low": self.low,
-            "high": self.high,
-            "level": self.level,
-            "limit_low": self.limits[0],
-            "limit_high": self.limits[1],
-            "trimmed": self.trimmed,
-            "trimmed_share": self.trimmed_share,
-            "from_ends": self.from_ends,
-            "widened": self.widened,
-        }
-
-
-class _Tail(NamedTuple):
-    """A mean of R·(y − t)₊, or of R·(t − y)₊, in an arm.
-
-    Attributes:
-        threshold: t.
-        mean: The mean.
-        variance: Its variance.
-    """
-
-    threshold: float
-    mean: float
-    variance: float
-
-
-class _Arm(NamedTuple):
-    """What is told of an arm.
-
-    Attributes:
-        ratio: The means of R·y and of R.
-        tails: Those above thresholds (1) and below them (−1).
-    """
-
-    ratio: ArmRatio
-    tails: dict[int, list[_Tail]]
-
-
-class _Bound(NamedTuple):
-    """A bound and its limit."""
-
-    value: float
-    limit: float
-
-
-def attrition_bounds(
-    ratio: RatioRows, question: ReleasedQuestion, rows: RowCounts, wanted: Wanted, place: int
-) -> list[AttritionBounds]:
+def attrition_bounds(ratio: RatioData, source: QuestionRows, outcome: int) -> list[AttritionBounds]:
     """Bounds on each treatment's overall effect on an outcome that may be missing.
 
     Args:
         ratio: Its mean among those observed.
-        question: The question of the outcome.
-        rows: Its rows as counts.
-        wanted: What was estimated.
-        place: The place of the outcome.
+        source: The question of the outcome.
+        outcome: The index of the outcome.
     """
-    values = question.space.outcome_values()[place]
+    values = source.question.space.outcome_values()[outcome]
     levels = np.unique(values[~np.isnan(values)]).tolist()
     tails = {}
     for sign, level in itertools.product((-1, 1), levels):
         tail = np.nan_to_num(np.maximum(sign * (values - level), 0.0))
-        told = _measured(tail, question, wanted) if tail.any() else None
-        if told is not None:
-            tails[sign, level] = MetricRows.of(told, rows, wanted)
+        if tail.any():
+            function = CategoryFunction.from_values("a tail", tail, source.question.space)
+            with contextlib.suppress(ParameterError):  # rows do not tell it
+                (tails[sign, level],) = source.read(function)
     from_ends = len(levels) > 2 and not {level for _, level in tails} & set(levels[1:-1])
-    found = []
+    found, n_ratio = [], len(ratio.data)
     # R·y times R is R·y, so that rows tell how both covary, and no covariance is worse.
-    for pair in paired_arms([*ratio.rows, *tails.values()], ratio.name):
-        if pair.of.segment:
-            break
-        one = pair.compared(pair.means())
-        if one.control is None or one.treated is None:
+    for one in compared_arms([*ratio.data, *tails.values()], ratio.name):
+        if one.of.segment or one.control is None or one.treated is None:
             break
         control, treated = (
-            _Arm(ratio.of_arm(arm.first(len(ratio.rows))).worse, _tails(tails, levels, arm))
+            (ratio.of_arm(arm.first(n_ratio)).worse, _tails(tails, levels, arm))
             for arm in (one.control, one.treated)
         )
-        found.append(_bounds(one.of, control, treated, wanted.level, from_ends=from_ends))
+        found.append(_bounds(one.of, control, treated, source.request.level, from_ends=from_ends))
     return found
-
-
-def _measured(values: FloatArray, question: ReleasedQuestion, wanted: Wanted) -> Measured | None:
-    """A function of the category as rows tell it; None if they do not."""
-    function = CategoryFunction.of("a tail", values, question.space)
-    try:
-        return wanted.measured(function, question)
-    except ParameterError:
-        return None
 
 
 def _tails(
     told: Collection[tuple[int, float]], levels: list[float], arm: ArmEstimates
 ) -> dict[int, list[_Tail]]:
     """The tails of an arm, those that are zero among them."""
-    tails = {-1: [_Tail(levels[0], 0.0, 0.0)], 1: [_Tail(levels[-1], 0.0, 0.0)]}
+    tails = {-1: [(levels[0], 0.0, 0.0)], 1: [(levels[-1], 0.0, 0.0)]}
     first = len(arm.means) - len(told)
     for (sign, level), mean, variance in zip(
         told, arm.means[first:], arm.variances[first:], strict=True
     ):
-        tails[sign].append(_Tail(level, float(mean), float(variance)))
+        tails[sign].append((level, float(mean), float(variance)))
     return tails
 
 
@@ -203,77 +102,90 @@ def _bounds(
     of: Target, control: _Arm, treated: _Arm, level: float, *, from_ends: bool
 ) -> AttritionBounds:
     """The bounds of one treatment."""
-    more = treated.ratio.below > control.ratio.below
-    trimmed, kept = (treated, control) if more else (control, treated)
-    low, high = (
-        _best(trimmed, kept.ratio, level, sign=1 if more else -1, side=side) for side in (-1, 1)
+    more = treated[0].below > control[0].below
+    (trimmed, tails), (kept, _) = (treated, control) if more else (control, treated)
+    (low, low_limit), (high, high_limit) = (
+        _best(trimmed, tails, kept, level, sign=1 if more else -1, side=side) for side in (-1, 1)
     )
-    effect = treated.ratio.value - control.ratio.value
+    effect = treated[0].value - control[0].value
     return AttritionBounds(
         of=of,
-        low=min(low.value, effect),
-        high=max(high.value, effect),
-        limits=(min(low.limit, effect), max(high.limit, effect)),
+        low=min(low, effect),
+        high=max(high, effect),
+        limits=(min(low_limit, effect), max(high_limit, effect)),
         level=level,
         trimmed=of.arm if more else of.control,
-        trimmed_share=1 - kept.ratio.below / trimmed.ratio.below,
+        trimmed_share=1 - kept.below / trimmed.below,
         from_ends=from_ends,
-        widened=low.value > effect or high.value < effect,
+        widened=low > effect or high < effect,
     )
 
 
-def _best(trimmed: _Arm, kept: ArmRatio, level: float, *, sign: int, side: int) -> _Bound:
-    """The bound whose limit is best.
+def _best(  # noqa: PLR0913 - two arms, and which bound
+    trimmed: ArmRatio,
+    tails: dict[int, list[_Tail]],
+    kept: ArmRatio,
+    level: float,
+    *,
+    sign: int,
+    side: int,
+) -> tuple[float, float]:
+    """The bound whose limit is best, and that limit.
 
     Args:
         trimmed: The arm with more observed.
+        tails: Its tails.
         kept: The other one, with means B of R·y and π of R.
         level: The confidence level of both limits together.
         sign: 1 if the treatment is trimmed, −1 if control is.
         side: −1 for the lower bound, 1 for the upper one.
     """
-    tails = trimmed.tails[sign * side]
-    if not (kept.below > 0 and trimmed.ratio.below > 0):
-        return _Bound(math.nan, side * math.inf)
-    degrees = min(kept.degrees, trimmed.ratio.degrees)
-    reach = quantile(1 - (1 - level) / len(tails), degrees)
+    if not (kept.below > 0 and trimmed.below > 0):
+        return math.nan, side * math.inf
+    chosen = tails[sign * side]
+    reach = quantile(1 - (1 - level) / len(chosen), min(kept.degrees, trimmed.degrees))
     found = []
-    for tail in tails:
+    for threshold, mean, variance in chosen:
         # ±(t + (±T − B)/π); the error of π enters by what is divided by it.
-        shift = (sign * side * tail.mean - kept.above) / kept.below
+        shift = (sign * side * mean - kept.above) / kept.below
         of_kept = kept.sampling.of_difference(-shift) + kept.privacy.of_difference(-shift)
-        error = math.sqrt(tail.variance + of_kept) / kept.below
-        value = sign * (tail.threshold + shift)
-        found.append(_Bound(value, value + side * reach * error))
-    return min(found, key=lambda bound: side * bound.limit)
+        error = math.sqrt(variance + of_kept) / kept.below
+        value = sign * (threshold + shift)
+        found.append((value, value + side * reach * error))
+    return min(found, key=lambda bound: side * bound[1])
 
 
 # The level of the test that arms have the same share observed.
 _LEVEL = 0.01
 
 
-class AskedOfObserved(NamedTuple):
+class ObservedMeanEstimator(NamedTuple):
     """The mean of a metric among those with an outcome observed.
 
     Attributes:
         name: The name of the metric.
+        question: The index of its question.
         above: The metric, 0 where the outcome is missing.
         below: Whether it was observed.
-        outcome: The place of the outcome, if the metric is the outcome itself.
+        outcome: The index of the outcome, if the metric is the outcome itself.
     """
 
     name: str
+    question: int
     above: CategoryFunction
     below: CategoryFunction
     outcome: int | None
 
     @classmethod
-    def of(cls, metric: Metric, function: CategoryFunction, space: Categories) -> AskedOfObserved:
+    def from_metric(
+        cls, metric: Metric, function: CategoryFunction, question: int, space: Categories
+    ) -> ObservedMeanEstimator:
         """A metric of an outcome that may be missing.
 
         Args:
             metric: The metric.
             function: The same as a function of the category.
+            question: The index of its question.
             space: The categories.
 
         Raises:
@@ -284,24 +196,23 @@ class AskedOfObserved(NamedTuple):
         (name,) = metric.valued & set(declared.missing)
         place = len(declared.outcomes) + declared.missing.index(name)
         below = CategoryFunction.declared(name + OBSERVED, space, place)
-        if metric != declared.metrics[declared.names.index(name)]:
-            return cls(str(metric), function, below, None)
-        # R·y is R·(y − middle) and middle·R.
         outcome = declared.names.index(name)
+        if metric != declared.metrics[outcome]:
+            return cls(str(metric), question, function, below, None)
+        # R·y is R·(y − middle) and middle·R.
         above = function.minus(-declared.outcomes[outcome].middle, below)
-        return cls(str(metric), above, below, outcome)
+        return cls(str(metric), question, above, below, outcome)
 
-    def estimate(self, source: Source) -> Found:
+    def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
         """Effects on the mean, with bounds for attrition of an outcome itself."""
-        ratio = RatioRows.of(self.above, self.below, source, name=self.name)
+        source = questions[self.question]
+        ratio = RatioData(self.name, self.above, self.below, source)
         found = ratio.estimate()
-        found.notes.extend(source.notes_on(self.name))
-        found.shares.extend([self.name] * self.above.is_share(source.question.space))
-        values = self.above.values[self.below.values > 0]
-        found.ranges.append(MetricRange.of(self.name, values))
+        found.notes.extend(source.means_alone_notes(self.name))
+        is_share = self.above.is_share(source.question.space)
+        found.describe(self.name, self.above.values[self.below.values > 0], is_share=is_share)
         if self.outcome is not None:
-            parts = source.question, source.rows, source.wanted
-            found.bounds.extend(attrition_bounds(ratio, *parts, self.outcome))
+            found.bounds.extend(attrition_bounds(ratio, source, self.outcome))
         return found
 
 

@@ -4,10 +4,9 @@ By Woodruff (1952), no distribution of estimated quantiles is needed: v is the q
 P(y > v) ≤ 1 − q < P(y ≥ v). It is rejected if the lower limit of the first share is above 1 − q, or
 the upper limit of the second below it. Each value is tested by itself, so the true one is rejected
 as rarely as limits say. The interval reaches from the least to the largest value that is left. On
-numbers, shares are bounded by those at grid points; see `levels.py`. Two arms' quantiles are
-compared in `quantile_pairs.py`.
+numbers, shares are bounded by those at grid points; see `levels.py`.
 
-Intervals of differences and ratios of two arms' quantiles.
+Two arms' quantiles are compared value by value.
 
 A quantile jumps. Next to a jump, limits say nothing of how a quantile is spread between them, and
 limits that are combined as of normal numbers miss: if half of each arm has one star and half has
@@ -29,92 +28,64 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.effects.intervals import quantile
-from clusterdp.estimation.metrics._composed import compared_arms, composed_effect
-from clusterdp.estimation.metrics.levels import ArmLevels
-from clusterdp.estimation.metrics.mean import Found
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp._text import exact, shortest_decimal
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.intervals import Limits, quantile
+from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
+from clusterdp.estimation.metrics._functions import question_of, take_call
+from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
+from clusterdp.estimation.metrics.levels import ArmLevels, Levels
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.grammar import Parser
+from clusterdp.outcomes.metric import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.effects.intervals import Limits
-    from clusterdp.estimation.metrics._composed import ArmEstimates
-    from clusterdp.estimation.metrics.levels import Levels
-    from clusterdp.estimation.metrics.mean import MetricRows
-
-
+_PERCENT = re.compile(r"p(\d+(?:\.\d+)?)")
 # The square of a radius that no level needs.
 _FARTHEST = 1e4
 
 
-class Reaches(NamedTuple):
+class Reaches:
     """How far values of an arm are away, in the order of that; axes `[value]`.
 
     Attributes:
         values: The values.
         reaches: z, as of normal numbers.
-        least: The least of all values that are no farther away.
-        most: The largest of them.
+
+    Args:
+        values: The values in any order, one of them at zero.
+        reaches: Their z.
     """
 
-    values: FloatArray
-    reaches: FloatArray
-    least: FloatArray
-    most: FloatArray
-
-    @classmethod
-    def of(cls, values: FloatArray, reaches: FloatArray) -> Reaches:
-        """From values in any order, one of them at zero."""
+    def __init__(self, values: FloatArray, reaches: FloatArray) -> None:
         order = np.argsort(reaches, kind="stable")
-        values = values[order]
-        least, most = np.minimum.accumulate(values), np.maximum.accumulate(values)
-        return cls(values, reaches[order], least, most)
+        self.values, self.reaches = values[order], reaches[order]
+        # The least and the largest of all values that are no farther away.
+        self._least = np.minimum.accumulate(self.values)
+        self._most = np.maximum.accumulate(self.values)
 
     def within(self, radii: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The least and the largest value that is no farther away than each radius."""
         last = np.searchsorted(self.reaches, radii, side="right") - 1
-        return self.least[last], self.most[last]
+        return self._least[last], self._most[last]
 
 
-class Reaching(Protocol):
-    """A quantile of an arm."""
+class QuantilePair:
+    """The quantiles of two arms, independent of each other."""
 
-    @property
-    def value(self) -> float:
-        """The estimate."""
-        ...
-
-    def reaches(self) -> Reaches:
-        """How far values are away."""
-        ...
-
-
-class QuantilePair(NamedTuple):
-    """The quantiles of two arms, independent of each other.
-
-    Attributes:
-        difference: Treatment minus control.
-        relative: The same as a share of control.
-        treated: Values of treatment.
-        control: Values of control.
-    """
-
-    difference: float
-    relative: float
-    treated: Reaches
-    control: Reaches
-
-    @classmethod
-    def of(cls, treated: Reaching, control: Reaching) -> QuantilePair:
-        """From both arms."""
+    def __init__(self, treated: ArmQuantile, control: ArmQuantile) -> None:
         difference = treated.value - control.value
-        relative = difference / control.value if control.value else math.nan
-        return cls(difference, relative, treated.reaches(), control.reaches())
+        self._relative = difference / control.value if control.value else math.nan
+        self._treated, self._control = treated.reaches(), control.reaches()
 
     def ci(self, level: float) -> Limits:
         """The least and the largest difference of two values that are held together."""
@@ -130,19 +101,19 @@ class QuantilePair(NamedTuple):
         if least.min() <= 0:
             return None
         ratios = np.concatenate([values / least, values / most])
-        return self.relative, float(ratios.min()) - 1, float(ratios.max()) - 1
+        return self._relative, float(ratios.min()) - 1, float(ratios.max()) - 1
 
     @property
     def p_value(self) -> float:
         """One minus the highest level at which the interval does not hold zero."""
-        above = _nearest(self.treated, self.control)
-        below = _nearest(self.control, self.treated)
+        above = _nearest(self._treated, self._control)
+        below = _nearest(self._control, self._treated)
         return _exceeded(max(above, below))
 
     def _held(self, level: float) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
         """Values of treatment, and the least and the largest of control held with each."""
-        left = _squared_radius(level) - self.treated.reaches**2
-        return self.treated.values[left >= 0], self.control.within(np.sqrt(left[left >= 0]))
+        left = _squared_radius(level) - self._treated.reaches**2
+        return self._treated.values[left >= 0], self._control.within(np.sqrt(left[left >= 0]))
 
 
 def _nearest(first: Reaches, second: Reaches) -> float:
@@ -242,7 +213,7 @@ class ArmQuantile(NamedTuple):
         beside = np.maximum(at_least[places], above[places + 1])
         values, needed = _between(levels, shares, errors, rest, places)
         found = np.concatenate([np.maximum(at_least, above), np.maximum(beside, needed).ravel()])
-        return Reaches.of(
+        return Reaches(
             np.concatenate([levels.values, values.ravel(), self.bounds]),
             np.concatenate([_as_normal(found, estimates.degrees), [0.0, 0.0]]),
         )
@@ -268,22 +239,68 @@ class ArmQuantile(NamedTuple):
         return float(estimates.privacy[nearest] / total) if total else 0.0
 
 
-def quantile_effects(rows: Sequence[MetricRows], levels: Levels, share: float, name: str) -> Found:
-    """Effects on a quantile, overall and in every segment.
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantileEstimator:
+    """A quantile of an outcome: the least value that a share of units do not exceed.
 
-    Args:
-        rows: As each of `levels.functions` reads them.
+    Attributes:
+        name: What it is called.
+        question: The index of the question of the outcome.
         levels: The levels of the outcome.
         share: q.
-        name: What the quantile is called.
     """
 
-    def compose(arm: ArmEstimates) -> ArmQuantile:
-        return ArmQuantile(ArmLevels.of(levels, arm), share)
+    name: str
+    question: int
+    levels: Levels
+    share: float
 
-    arms = compared_arms(rows, name)
-    effects = [composed_effect(one, compose, QuantilePair.of) for one in arms]
-    return Found(effects=effects)
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("p90(rounds)", "median(rounds)")
+
+    @classmethod
+    def from_text(cls, parser: Parser, spaces: Sequence[Categories]) -> QuantileEstimator | None:
+        """A quantile of an outcome, such as `p90(rounds)` or `median(rounds)`.
+
+        Raises:
+            ParameterError: If it is no quantile between the ends.
+        """
+        call = take_call(parser)
+        if call is None:
+            return None
+        name, outcome = call
+        percent = _PERCENT.fullmatch("p50" if name == "median" else name)
+        if percent is None:
+            return None
+        share = float(exact(float(percent[1])) / 100)
+        if not 0 < share < 1:
+            raise ParameterError(
+                f"a quantile is between p0 and p100, neither of them, got p{100 * share:g}; "
+                "ask for p99, or for a share such as rounds>=10"
+            )
+        name = quantile_name(outcome, share)
+        question = question_of([outcome], name, spaces)
+        return cls(name, question, Levels.from_space(outcome, spaces[question]), share)
+
+    def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
+        """Effects on the quantile, overall and in every segment."""
+
+        def compose(arm: ArmEstimates) -> ArmQuantile:
+            return ArmQuantile(ArmLevels.from_estimates(self.levels, arm), self.share)
+
+        rows = questions[self.question]
+        data = rows.read(*self.levels.functions)
+        arms = compared_arms(data, self.name)
+        effects = [one.composed_effect(compose, QuantilePair) for one in arms]
+        found = MetricFindings(effects=effects, notes=rows.means_alone_notes(self.name))
+        found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
+        found.describe(self.name, self.levels.values)
+        return found
+
+
+def quantile_name(outcome: str, share: float) -> str:
+    """What a quantile is called: `p90(rounds)`, or `median(rounds)`."""
+    percent = f"p{shortest_decimal(float(exact(share) * 100))}"
+    return f"{'median' if share == 0.5 else percent}({quoted(outcome)})"
 
 
 def _kept_between(

@@ -7,39 +7,41 @@ are calibrated with the same coefficients, those that suit N − r₀D, r₀ the
 prior. If D̂ is within q standard errors of zero the interval has no bounds.
 
 At a small ε rows often do not tell the product of both metrics, nor how they covary. The variance
-of N̂ − kD̂ is then no use. The covariance has bounds (see `shared_response.py`), and every r is
+of N̂ − kD̂ is then no use. The covariance has bounds (see `_covariance.py`), and every r is
 tested with the one that is worse: with the least if r > 0, with the largest if r < 0. It has
-bounds, too, if N and D are of different questions (see `crossing.py`).
+bounds, too, if N and D are of different questions.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.effects.intervals import EVERYTHING, quantile
+from clusterdp._arrays import FloatArray
+from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.intervals import EVERYTHING, Limits, quantile
+from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.calibration import public_ridge
-from clusterdp.estimation.metrics._composed import (
-    compared_arms,
-    composed_effect,
-    paired_arms,
-    unbounded_notes,
+from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
+from clusterdp.estimation.metrics._composed import ArmComparison, ArmEstimates, compared_arms
+from clusterdp.estimation.metrics._covariance import (
+    apart_covariances,
+    question_product,
+    shared_data,
+    unidentified_note,
 )
-from clusterdp.estimation.metrics._covariance import Products, shared_rows, untold_note
-from clusterdp.estimation.metrics.mean import Found, MetricRows
-from clusterdp.estimation.reading.crossing import apart_covariances
+from clusterdp.estimation.metrics._functions import metric_function, naming_observed, question_of
+from clusterdp.estimation.metrics.base import MetricData, MetricFindings, QuestionRows
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.grammar import Parser
+from clusterdp.outcomes.metric import Metric, Threshold
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray
-    from clusterdp.estimation.effects.findings import Note
-    from clusterdp.estimation.effects.intervals import Limits
-    from clusterdp.estimation.means.functions import CategoryFunction
-    from clusterdp.estimation.metrics._composed import ArmEstimates
-    from clusterdp.estimation.metrics.parse import Source
-    from clusterdp.estimation.report.results import Effect
-
+    from collections.abc import Sequence
 
 # The third metric is N − kD with |k| within these multiples of the ratio of both spans.
 _LEAST_FACTOR, _MOST_FACTOR = 1e-2, 1e2
@@ -99,26 +101,21 @@ class ArmRatio(NamedTuple):
     degrees: float
 
     @classmethod
-    def of(cls, arm: ArmEstimates, factor: float) -> ArmRatio:
+    def polarized(cls, arm: ArmEstimates, factor: float) -> ArmRatio:
         """From an arm's means of N, D and N − kD."""
-        return cls(
-            above=float(arm.means[0]),
-            below=float(arm.means[1]),
-            sampling=Covariance.polarized(arm.sampling, factor),
-            privacy=Covariance.polarized(arm.privacy, factor),
-            degrees=arm.degrees,
+        sampling, privacy = (
+            Covariance.polarized(part, factor) for part in (arm.sampling, arm.privacy)
         )
+        above, below = arm.means[:2].tolist()
+        return cls(above, below, sampling, privacy, arm.degrees)
 
     @classmethod
     def covarying(cls, arm: ArmEstimates, *, sampling: float, privacy: float = 0.0) -> ArmRatio:
         """From means of N and D, and what sampling and privacy add to their covariance."""
-        return cls(
-            above=float(arm.means[0]),
-            below=float(arm.means[1]),
-            sampling=Covariance.bounded(arm.sampling[0], arm.sampling[1], sampling),
-            privacy=Covariance.bounded(arm.privacy[0], arm.privacy[1], privacy),
-            degrees=arm.degrees,
-        )
+        above, below = arm.means[:2].tolist()
+        by_sampling = Covariance.bounded(arm.sampling[0], arm.sampling[1], sampling)
+        by_privacy = Covariance.bounded(arm.privacy[0], arm.privacy[1], privacy)
+        return cls(above, below, by_sampling, by_privacy, arm.degrees)
 
     @property
     def value(self) -> float:
@@ -187,8 +184,13 @@ class RatioBounds(NamedTuple):
     most: ArmRatio
 
     @classmethod
-    def of(cls, arm: ArmEstimates, factor: float) -> RatioBounds:
-        """From means and k of `shared_rows`."""
+    def from_sampling(cls, arm: ArmEstimates, least: float, most: float) -> RatioBounds:
+        """From means of N and D, whose noise is independent, and bounds of their covariance."""
+        return cls(*(ArmRatio.covarying(arm, sampling=one) for one in (least, most)))
+
+    @classmethod
+    def from_shared(cls, arm: ArmEstimates, factor: float) -> RatioBounds:
+        """From means and k of `shared_data`."""
 
         def ratio(plus: int, minus: int) -> ArmRatio:
             sampling, privacy = (
@@ -247,121 +249,160 @@ class RatioBounds(NamedTuple):
         return (min(parts)[0], max(parts)[1]) if parts else None
 
 
-class RatioRows(NamedTuple):
-    """The rows of a release as a ratio reads them.
+class RatioData:
+    """The rows of a question as a ratio of two means reads them.
 
     Attributes:
         name: The name of the ratio.
-        rows: As N, D and N − kD read them; or those of `shared_rows`.
+        data: The rows as N, D and N − kD read them; or those of `shared_data`.
         factor: k.
-        level: The confidence level that intervals without bounds are noted at.
-        untold: That rows do not tell how N and D covary; None if they do.
+        is_told: Whether rows tell how N and D covary.
+
+    Args:
+        name: What the ratio is called.
+        above: N.
+        below: D.
+        source: The question whose category both are of.
     """
 
-    name: str
-    rows: tuple[MetricRows, ...]
-    factor: float
-    level: float
-    untold: Note | None = None
-
-    @classmethod
-    def of(
-        cls,
-        above: CategoryFunction,
-        below: CategoryFunction,
-        source: Source,
-        *,
-        name: str | None = None,
-    ) -> RatioRows:
-        """The ratio of the means of two functions of the category.
-
-        Args:
-            above: N.
-            below: D.
-            source: The question whose category they are of.
-            name: What the ratio is called; both names by default.
-        """
-        question, rows, wanted = source.question, source.rows, source.wanted
-        name = name or f"{above.name}/{below.name}"
+    def __init__(
+        self, name: str, above: CategoryFunction, below: CategoryFunction, source: QuestionRows
+    ) -> None:
+        self.name, self._names = name, (above.name, below.name)
+        self._level, question = source.request.level, source.question
         if above.combination is None or below.combination is None:
             # All three metrics are calibrated by the same sums.
             above, below = above.from_counts_alone(), below.from_counts_alone()
         prior = question.mechanism.settled_rows(question.space).public_prior(question.space)
         at_prior = float(prior @ above.values) / (float(prior @ below.values) or math.nan)
         ridge_of = above.minus(_bounded(at_prior, above, below), below)
-        products = Products.told_by(source, above, below)
-        if not products.is_told:
-            shared = shared_rows(above, below, products, source, ridge_of)
-            untold = untold_note(above.name, below.name, name)
-            return cls(name, shared.rows, shared.factor, wanted.level, untold)
-        both = [source.measured(one) for one in (above, below)]  # each is refused by its own name
-        public = source.measured(ridge_of)
-        ridge = public_ridge(public.readings, rows.profiles, public.noise)
-        first, second = (MetricRows.of(one, rows, wanted, ridge) for one in both)
-        factor = _bounded(_overall_ratio(first, second), above, below)
-        joint = source.measured(above.minus(factor, below))
-        third = MetricRows.of(joint, rows, wanted, ridge)
-        return cls(name, (first, second, third), factor, wanted.level)
+        products = question_product(source, above, below)
+        self.is_told = products[0] is products[1]
+        self.data: list[MetricData]
+        if not self.is_told:
+            self.data, self.factor = shared_data(above, below, products, source, ridge_of)
+            return
+        both = [source.decode(one) for one in (above, below)]  # each is refused by its own name
+        public = source.decode(ridge_of)
+        ridge = public_ridge(public.readings, source.rows.profiles, public.noise)
+
+        def read(decoded: DecodedFunction) -> MetricData:
+            return MetricData.from_rows(decoded, source.rows, source.request, ridge)
+
+        self.data = [read(one) for one in both]
+        self.factor = _bounded(_overall_ratio(self.data), above, below)
+        self.data.append(read(source.decode(above.minus(self.factor, below))))
 
     def of_arm(self, arm: ArmEstimates) -> RatioBounds:
-        """The ratio of an arm, from its means of all that `rows` are of."""
-        if self.untold is not None:
-            return RatioBounds.of(arm, self.factor)
-        ratio = ArmRatio.of(arm, self.factor)
+        """The ratio of an arm, from its means of all that `data` are of."""
+        if not self.is_told:
+            return RatioBounds.from_shared(arm, self.factor)
+        ratio = ArmRatio.polarized(arm, self.factor)
         return RatioBounds(ratio, ratio)
 
-    def estimate(self) -> Found:
+    def estimate(self) -> MetricFindings:
         """The effects on the ratio, overall and in every segment."""
-        notes = [] if self.untold is None else [self.untold]
-        pairs = compared_arms(self.rows, self.name)
-        effects = [composed_effect(one, self.of_arm) for one in pairs]
-        return _with_notes(effects, notes, self.name, self.level)
+        arms = compared_arms(self.data, self.name)
+        found = _findings(
+            self.name, [one.composed_effect(self.of_arm) for one in arms], self._level
+        )
+        if not self.is_told:
+            found.notes.insert(0, unidentified_note(*self._names, self.name))
+        return found
 
 
-def ratios_apart(above: MetricRows, below: MetricRows, name: str) -> Found:
-    """The effects on a ratio of means that different questions tell.
+@dataclass(frozen=True, slots=True, eq=False)
+class RatioEstimator:
+    """The ratio of two means.
 
-    Args:
-        above: The rows as N reads them.
-        below: The rows as D reads them.
-        name: The name of the ratio.
+    Attributes:
+        name: What it is called.
+        above: The function of the category that is divided.
+        below: The one that it is divided by.
+        questions: The indices of the questions that tell both.
     """
-    effects = []
-    for one in paired_arms([above, below], name):
-        means = one.means()
-        arms = one.compared(means)
-        if arms.control is not None and arms.treated is not None:
-            control, treated = np.stack(apart_covariances(one, means), axis=-1)
-            arms = arms._replace(
-                control=_covarying(arms.control, control), treated=_covarying(arms.treated, treated)
+
+    name: str
+    above: CategoryFunction
+    below: CategoryFunction
+    questions: tuple[int, int]
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("spend/visit",)
+
+    @classmethod
+    def from_text(cls, parser: Parser, spaces: Sequence[Categories]) -> RatioEstimator | None:
+        """A ratio of two metrics."""
+        above = parser.metric()
+        if parser.kind() != "/":
+            return None
+        parser.take("/")
+        below = parser.metric()
+        parser.end()
+        name = f"{_within(above)}/{_within(below)}"
+        above, below = (naming_observed(one, spaces) for one in (above, below))
+        first, second = (question_of(one.outcomes, name, spaces) for one in (above, below))
+        return cls(
+            name,
+            metric_function(above, spaces[first]),
+            metric_function(below, spaces[second]),
+            (first, second),
+        )
+
+    def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
+        """Effects on the ratio."""
+        source, other = (questions[index] for index in self.questions)
+        if source is other:
+            found = RatioData(self.name, self.above, self.below, source).estimate()
+        else:
+            found = self._estimate_apart(source, other)
+        found.notes.extend(source.means_alone_notes(self.name))
+        if source is not other:
+            text = (
+                f"{self.name}: its two means are of different people, so that intervals allow for "
+                "the worst covariance; asked together (--question), it would be more precise"
             )
-        effects.append(composed_effect(arms, _apart))
-    return _with_notes(effects, [], name, above.wanted.level)
+            found.notes.append(Note(text, Weight.SCOPE))
+        return found
+
+    def _estimate_apart(self, source: QuestionRows, other: QuestionRows) -> MetricFindings:
+        """Effects where different questions tell both means."""
+        effects = []
+        for one in compared_arms([*source.read(self.above), *other.read(self.below)], self.name):
+            bounds = np.stack(apart_covariances(one), axis=-1) if one.means else np.zeros((2, 2))
+
+            def compose(
+                arm: ArmEstimates, one: ArmComparison = one, bounds: FloatArray = bounds
+            ) -> RatioBounds:
+                least, most = bounds[int(arm is one.treated)].tolist()
+                return RatioBounds.from_sampling(arm, least, most)
+
+            effects.append(one.composed_effect(compose))
+        return _findings(self.name, effects, source.request.level)
 
 
-def _covarying(arm: ArmEstimates, bounds: FloatArray) -> ArmEstimates:
-    """An arm's means of N and D; after their variances their least and largest covariance."""
-    return arm._replace(sampling=np.concatenate([arm.sampling, bounds]))
+def _findings(name: str, effects: list[Effect], level: float) -> MetricFindings:
+    """Effects on a ratio, with notes on those that have no bounds."""
+    text = f"{name} has no bounds, as its denominator cannot be told from zero"
+    notes = [
+        Note(text, Weight.SCOPE, segment_label(one.of.segment))
+        for one in effects
+        if math.isinf(one.ci(level)[0])
+    ]
+    return MetricFindings(effects=effects, notes=notes)
 
 
-def _apart(arm: ArmEstimates) -> RatioBounds:
-    """The ratio of an arm, from what `_covarying` gives."""
-    return RatioBounds(*(ArmRatio.covarying(arm, sampling=float(by)) for by in arm.sampling[2:]))
+def _within(metric: Metric) -> str:
+    """A metric as it stands in a ratio: a comparison is in parentheses."""
+    lone = len(metric.factors) == 1 and isinstance(metric.factors[0], Threshold)
+    return f"({metric})" if lone else str(metric)
 
 
-def _with_notes(effects: list[Effect], notes: list[Note], name: str, level: float) -> Found:
-    """Effects with notes on those that have no bounds."""
-    unbounded = [one.of.segment for one in effects if math.isinf(one.ci(level)[0])]
-    return Found(effects=effects, notes=[*notes, *unbounded_notes(name, unbounded)])
-
-
-def _overall_ratio(above: MetricRows, below: MetricRows) -> float:
+def _overall_ratio(data: list[MetricData]) -> float:
     """The ratio of control, which decides nothing but where variances are compared."""
-    for one in compared_arms([above, below], ""):
-        if one.control is not None:
-            return float(one.control.means[0] / (one.control.means[1] or math.nan))
-        break
-    return math.nan
+    control = next(compared_arms(data, "")).control
+    if control is None:
+        return math.nan
+    return float(control.means[0] / (control.means[1] or math.nan))
 
 
 def _bounded(ratio: float, above: CategoryFunction, below: CategoryFunction) -> float:

@@ -17,21 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._arrays import FloatArray, IntArray
 from clusterdp._text import counted
+from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.findings import Note, Weight
-from clusterdp.estimation.report.results import FEW_UNITS
+from clusterdp.estimation.effects.effect import FEW_UNITS, Estimator
+from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.metrics.base import EstimateRequest
+from clusterdp.estimation.reading.dimensions import SegmentRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.means.sums import Estimator
-    from clusterdp.estimation.metrics.mean import Wanted
-    from clusterdp.estimation.reading.clusters import LabelWeights
-    from clusterdp.estimation.reading.crossing import AskedExposure
-    from clusterdp.published.release import Release
 
 
 # The probability of a false alarm about a table. Half of it is for the arms of the whole table; the
@@ -346,10 +342,7 @@ def arm_share_notes(layout: Layout, assigned_by: str | None) -> list[str]:
 
 
 def estimate_share_notes(
-    layout: Layout,
-    shares: dict[Any, float] | None,
-    labels: LabelWeights | None,
-    assigned_by: str | None,
+    request: EstimateRequest, shares: dict[Any, float] | None, assigned_by: str | None
 ) -> list[Note]:
     """What the check of sample ratios finds, by declared probabilities of arms if there are any."""
     if assigned_by is not None:
@@ -358,51 +351,45 @@ def estimate_share_notes(
             "from the groups, and is not compared with planned shares"
         )
         return [Note(text)]
-    if labels is None:
-        return sample_ratio_notes(layout, shares)
-    if labels.probs is None:
-        return sample_ratio_notes(layout, shares, PRIVATE_CLUSTERS_DIFFER)
-    return labels.ratio_notes(layout)
+    if request.inversion is None:
+        return sample_ratio_notes(request.layout, shares)
+    if request.inversion.probs is None:
+        return sample_ratio_notes(request.layout, shares, PRIVATE_CLUSTERS_DIFFER)
+    return request.inversion.ratio_notes(request.layout)
 
 
-def check_weighted(
-    labels: LabelWeights | None,
-    release: Release,
-    wanted: Wanted,
-    dimensions: list[tuple[str, ...]],
-    exposed: AskedExposure | None,
-) -> None:
+def check_weighted(request: EstimateRequest, cuts: SegmentRequest, assigned_by: str | None) -> None:
     """Raise a ParameterError if something is asked for that private clusters do not tell."""
-    if labels is None:
+    inversion = request.inversion
+    if inversion is None:
         return
-    by_group = any(labels.column in dimension for dimension in dimensions)
-    if labels.probs is not None and wanted.estimator == "unstratified":
+    by_group = any(inversion.column in dimension for dimension in cuts.dimensions)
+    if inversion.probs is not None and request.estimator == "unstratified":
         raise ParameterError(
             "arms have different probabilities in clusters that are private, where plain means "
             "are biased; leave out estimator='unstratified' (--unstratified)"
         )
-    weighted = by_group or labels.probs is not None
-    others = (wanted.covariates, release.columns.assigned_by, exposed)
-    if weighted and any(others):
+    weighted = by_group or inversion.probs is not None
+    if weighted and any((request.covariates, assigned_by, cuts.exposure)):
         raise ParameterError(
-            f"effects that are weighted by noisy labels of {labels.column!r} are neither adjusted, "
-            "nor on those exposed, nor of arms that were assigned to groups; leave out adjust, "
-            "exposure or by"
+            f"effects that are weighted by noisy labels of {inversion.column!r} are neither "
+            "adjusted, nor on those exposed, nor of arms that were assigned to groups; leave out "
+            "adjust, exposure or by"
         )
-    if by_group and wanted.differences:
+    if by_group and request.differences:
         raise ParameterError(
-            f"true clusters of {labels.column!r} are not known unit by unit, so their effects are "
-            "not compared with each other; leave out differences (--differences)"
+            f"true clusters of {inversion.column!r} are not known unit by unit, so their effects "
+            "are not compared with each other; leave out differences (--differences)"
         )
 
 
-def scope_notes(layout: Layout, estimator: Estimator, labels: LabelWeights | None) -> list[Note]:
+def scope_notes(request: EstimateRequest) -> list[Note]:
     """Remarks on cells that arms are compared within; none where units count by their labels.
 
     What effects rest on where clusters are private is said in the notes of the release.
     """
-    weighted = labels is not None and labels.probs is not None
-    return [] if weighted else layout_notes(layout, estimator)
+    weighted = request.inversion is not None and request.inversion.probs is not None
+    return [] if weighted else layout_notes(request.layout, request.estimator)
 
 
 def layout_notes(layout: Layout, estimator: Estimator) -> list[Note]:

@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from clusterdp._arrays import BoolArray, FloatArray, IntArray
+from clusterdp.channels import Channel
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.channels import Channel
-
 
 # The probability that any sound column of an estimate is refused.
 _LEVEL = 1e-6
+# Responses by group of cells: groups, responses and counts; axes `[entry]` of each.
+_Responses = tuple[IntArray, IntArray, IntArray]
 
 
 class ColumnCounts(NamedTuple):
@@ -51,7 +52,9 @@ class ColumnCounts(NamedTuple):
     counts: IntArray
 
     @classmethod
-    def of(cls, name: str, values: Any, groups: IntArray, responses: Any, counts: Any) -> Self:
+    def from_entries(
+        cls, name: str, values: Any, groups: IntArray, responses: Any, counts: Any
+    ) -> Self:
         """From counts of rows, whose entries may repeat."""
         import polars as pl
 
@@ -65,56 +68,42 @@ class ColumnCounts(NamedTuple):
         asked = self.responses < n_outputs
         return ColumnCounts(self.name, *(terms[asked] for terms in self[1:]))
 
-    def by_value(self) -> Iterator[Responses]:
+    def by_value(self) -> Iterator[_Responses]:
         """The responses of each value."""
         order = np.argsort(self.values, kind="stable")
         ends = np.flatnonzero(np.diff(self.values[order])) + 1
         for places in np.split(order, ends):
-            yield Responses(self.groups[places], self.responses[places], self.counts[places])
+            yield self.groups[places], self.responses[places], self.counts[places]
 
 
-class Responses(NamedTuple):
-    """Responses counted by group of cells; axes `[entry]`."""
+class _ResponseSet:
+    """A set of responses, with the least and the largest probability that any category gives it.
 
-    groups: IntArray
-    responses: IntArray
-    counts: IntArray
-
-
-class ResponseSet(NamedTuple):
-    """A set of responses.
-
-    Attributes:
+    Args:
         chosen: Which responses are in it; axes `[group, response]`.
-        low: The smallest probability of the set, given any category; axes `[group]`.
-        high: The largest.
+        transition: The channel; axes `[group, response, category]`.
     """
 
-    chosen: BoolArray
-    low: FloatArray
-    high: FloatArray
-
-    @classmethod
-    def of(cls, chosen: BoolArray, transition: FloatArray) -> ResponseSet:
-        """A set, with its probabilities; axes of `transition`: `[group, response, category]`."""
+    def __init__(self, chosen: BoolArray, transition: FloatArray) -> None:
         probs = np.where(chosen[..., np.newaxis], transition, 0.0).sum(axis=1)
-        return cls(np.broadcast_to(chosen, transition.shape[:2]), probs.min(-1), probs.max(-1))
+        self._chosen = np.broadcast_to(chosen, transition.shape[:2])
+        self._low, self._high = probs.min(-1), probs.max(-1)  # [group]
 
-    def surprise(self, found: Responses) -> float:
+    def surprise(self, found: _Responses) -> float:
         """−log of a bound of how likely so many, or so few, responses of the set are.
 
         Chernoff's bound for independent draws with probabilities of mean p: exp(−n·KL(share, p)).
         """
-        n_rows = found.counts.sum()
-        inside = self.chosen[found.groups, found.responses]
-        share = (found.counts * inside).sum() / n_rows
-        low, high = (found.counts @ each[found.groups] / n_rows for each in (self.low, self.high))
+        groups, responses, counts = found
+        n_rows = counts.sum()
+        share = (counts * self._chosen[groups, responses]).sum() / n_rows
+        low, high = (counts @ each[groups] / n_rows for each in (self._low, self._high))
         if low <= share <= high:
             return 0.0
         return float(n_rows * _divergence(share, low if share < low else high) - math.log(2))
 
 
-def check_columns(
+def check_leaks(
     columns: list[ColumnCounts], channel: Channel, n_metrics: int, n_questions: int
 ) -> None:
     """Raise a DataError if a column was made of released outcomes.
@@ -150,16 +139,17 @@ def leak_surprises(column: ColumnCounts, channel: Channel, n_metrics: int) -> li
     transition = channel.transition()  # [group, response, category]
     n_responses = transition.shape[1]
     halves = [
-        ResponseSet.of(values > cut, transition)
+        _ResponseSet(values > cut, transition)
         for values in map(channel.decode, range(n_metrics))
         for cut in _thresholds(values)
     ]
     totals = np.bincount(column.responses, column.counts, n_responses)
     found = []
     for each in column.by_value():
-        mine = np.bincount(each.responses, each.counts, n_responses)
+        _, responses, counts = each
+        mine = np.bincount(responses, counts, n_responses)
         more = mine / mine.sum() > totals / totals.sum()
-        numbered = ResponseSet.of(more[np.newaxis], transition)
+        numbered = _ResponseSet(more[np.newaxis], transition)
         surprise = numbered.surprise(each) - math.log(2) * n_responses
         if halves:
             surprise = max(surprise, max(h.surprise(each) for h in halves) - math.log(len(halves)))

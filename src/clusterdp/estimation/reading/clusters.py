@@ -19,19 +19,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.estimation.effects.findings import Note, Weight
-from clusterdp.estimation.effects.intervals import quantile, two_sided
+from clusterdp._arrays import FloatArray
+from clusterdp.cells.layout import Layout
+from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.intervals import two_sided
+from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.effects.text import Segment
+from clusterdp.published.release import Release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from clusterdp._arrays import FloatArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.estimation.means.sums import CellMoments
-    from clusterdp.estimation.means.weights import CellWeights
-    from clusterdp.estimation.reading.cuts import Segment
-    from clusterdp.estimation.report.results import Effect
-    from clusterdp.published.release import Release
 
 
 # The probability of a false alarm about the shares of arms, as in `sample_ratio.py`.
@@ -41,7 +38,7 @@ _USUAL = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LabelWeights:
+class ClusterInversion:
     """What units count by the labels they were given.
 
     Attributes:
@@ -58,7 +55,7 @@ class LabelWeights:
     probs: FloatArray | None
 
     @classmethod
-    def of(cls, release: Release) -> LabelWeights | None:
+    def from_release(cls, release: Release) -> ClusterInversion | None:
         """Those of a release; None where clusters are public."""
         if release.response is None or release.columns.true_cluster is None:
             return None
@@ -109,83 +106,7 @@ class LabelWeights:
         return [Note(text, Weight.WARNING)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupInterval:
-    """The interval of an effect in a true cluster (Fieller's).
-
-    How many units of the cluster an arm has is an estimate itself. With arms' means μ̂_a and counts
-    W_a = Σ w, let ā = W₁/(W₁ + W₀). If the effect is τ = τ̂ + d, arms' means are μ̂₁ + (1 − ā)d and
-    μ̂₀ − ād, and τ̂ has the variance V(d) = V − 2Bd + Cd² of residuals from these. The interval holds
-    every d with d² ≤ q²·V(d).
-
-    Attributes:
-        effect: τ̂.
-        variance: V, at d = 0.
-        lean: B = (1 − ā)B₁ − āB₀, with B_a = Σ w²(ỹ − μ̂_a)/W_a².
-        spread: C = (1 − ā)²C₁ + ā²C₀, with C_a = Σ w²/W_a².
-        degrees: Degrees of freedom of the variance; infinite if it is normal.
-    """
-
-    effect: float
-    variance: float
-    lean: float
-    spread: float
-    degrees: float
-
-    @classmethod
-    def of(
-        cls, value: Effect, means: FloatArray, moments: CellMoments, weights: CellWeights
-    ) -> GroupInterval:
-        """The interval of an effect in a true cluster.
-
-        Args:
-            value: The effect, with its standard error, and with arms' estimated units.
-            means: Of control and the treatment, as distances from the middle.
-            moments: Of the cells of both arms.
-            weights: Of the same cells.
-        """
-        each = weights.of_units() ** 2 * moments.sizes
-        leans = (each * (moments.means - means)).sum(axis=0)
-        spreads = each.sum(axis=0)
-        treated = value.n_treated / (value.n_treated + value.n_control)
-        control = 1 - treated
-        lean = float(control * leans[1] - treated * leans[0])
-        spread = float(control**2 * spreads[1] + treated**2 * spreads[0])
-        # A sum of squares is nowhere below zero; what was estimated of it can be, by chance.
-        sampling = max(value.sampling_variance, lean**2 / spread)
-        return cls(
-            effect=value.effect,
-            variance=sampling + value.privacy_variance,
-            lean=lean,
-            spread=spread,
-            degrees=value.degrees,
-        )
-
-    @property
-    def p_value(self) -> float:
-        """Of no effect; and no less than that of no units, below which intervals have no bounds."""
-        within = self.variance + 2 * self.effect * self.lean + self.effect**2 * self.spread
-        no_units = two_sided(1.0, math.sqrt(self.spread), self.degrees)
-        return max(two_sided(self.effect, math.sqrt(within), self.degrees), no_units)
-
-    def ci(self, level: float) -> tuple[float, float]:
-        """The interval; everything, where the cluster may have no units."""
-        square = quantile(level, self.degrees) ** 2
-        leading = 1 - square * self.spread
-        if not leading > 0:
-            return -np.inf, np.inf
-        middle = -square * self.lean
-        half = float(np.sqrt(middle**2 + square * self.variance * leading))
-        return self.effect + (middle - half) / leading, self.effect + (middle + half) / leading
-
-    def gap(self, level: float) -> None:
-        """Nothing is left out inside."""
-
-    def lift(self, level: float) -> None:
-        """Control's mean is too uncertain to divide by."""
-
-
-def group_notes(name: str, effects: Sequence[Effect]) -> list[Note]:
+def inverted_cluster_notes(name: str, effects: Sequence[Effect]) -> list[Note]:
     """Remarks on effects in a true cluster."""
     text = "a true cluster, by inverting the response; numbers of units are estimates"
     notes = [Note(text, Weight.SCOPE, name)]

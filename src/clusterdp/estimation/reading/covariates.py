@@ -14,24 +14,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
 from clusterdp._named import column, columns, unnamed
 from clusterdp._text import counted
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.effects.findings import Note, Weight
+from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.effects.text import Segment
 from clusterdp.estimation.reading._leaks import ColumnCounts
-from clusterdp.estimation.reading.cuts import columns_of
+from clusterdp.estimation.reading.dimensions import SegmentRequest, dimension_columns
+from clusterdp.estimation.reading.profiles import ProfiledRows, Profiles, Profiling, ResponseCounts
+from clusterdp.published.release import Release
 from clusterdp.published.rows import answer_columns, with_text
 from clusterdp.spec.columns import QUESTION, RESPONSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     import polars as pl
-
-    from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
-    from clusterdp.estimation.reading.cuts import Cuts, Segment
-    from clusterdp.estimation.reading.profiles import Counted, ProfiledRows, Profiles, Profiling
-    from clusterdp.published.release import Release, ReleasedQuestion
 
 
 # A category more than this needs a slope in every arm, which few tables can pay for.
@@ -48,34 +47,26 @@ _ROWS_TOGETHER = 2**18
 _GROUP = "__clusterdp_group"
 
 
-class GroupedRows(NamedTuple):
-    """Rows by their values in some columns.
+def group_rows(rows: pl.DataFrame, names: tuple[str, ...]) -> tuple[pl.DataFrame, CodeArray]:
+    """Rows by their values in some columns; all in one group without any.
 
-    Attributes:
-        values: The combinations that occur, in their order, null first; axes `[group]`.
-        groups: The group of each row; axes `[row]`.
+    Returns:
+        The combinations that occur, in their order, null first; and the group of each row.
     """
+    import polars as pl
 
-    values: pl.DataFrame
-    groups: CodeArray
-
-    @classmethod
-    def of(cls, rows: pl.DataFrame, names: tuple[str, ...]) -> Self:
-        """Rows by the values of some columns; all in one group without any."""
-        import polars as pl
-
-        if not names:
-            return cls(pl.DataFrame(), np.zeros(len(rows), np.uint8))
-        keys = [column(name) for name in names]
-        chosen = rows.select(keys)
-        values = chosen.lazy().unique().collect(engine="streaming").sort(columns(names))
-        narrow = np.min_scalar_type(len(values))
-        places = values.with_columns(pl.Series(_GROUP, np.arange(len(values), dtype=narrow)))
-        groups = [
-            part.join(places, on=keys, how="left", nulls_equal=True, maintain_order="left")[_GROUP]
-            for part in chosen.iter_slices(_ROWS_TOGETHER)
-        ]
-        return cls(with_text(values), pl.concat(groups).to_numpy())
+    if not names:
+        return pl.DataFrame(), np.zeros(len(rows), np.uint8)
+    keys = [column(name) for name in names]
+    chosen = rows.select(keys)
+    values = chosen.lazy().unique().collect(engine="streaming").sort(columns(names))
+    narrow = np.min_scalar_type(len(values))
+    places = values.with_columns(pl.Series(_GROUP, np.arange(len(values), dtype=narrow)))
+    groups = [
+        part.join(places, on=keys, how="left", nulls_equal=True, maintain_order="left")[_GROUP]
+        for part in chosen.iter_slices(_ROWS_TOGETHER)
+    ]
+    return with_text(values), pl.concat(groups).to_numpy()
 
 
 class Covariates(NamedTuple):
@@ -154,7 +145,7 @@ def read_covariates(rows: pl.DataFrame, covariates: tuple[str, ...]) -> Covariat
             values = unnamed(rows[name]).cast(pl.Float64).fill_null(np.nan).to_numpy()
             classes[name], terms = _classes(values), _of_number(values)
         else:
-            labels, groups = GroupedRows.of(rows, (name,))
+            labels, groups = group_rows(rows, (name,))
             classes[name] = groups + (labels.null_count().item() == 0)
             terms = _of_category(name, classes[name])
         if not classes[name].any():
@@ -231,89 +222,53 @@ _ROWS_IN_ORDER = 2**20
 _ROWS_OF_PIECE = 2**13
 
 
-class Piece(NamedTuple):
-    """Some rows of one arm.
-
-    Attributes:
-        entries: The entry of each row, its place among those of the segment; axes `[row]`.
-        covariates: The columns of the regression; axes `[covariate, row]`.
-    """
-
-    entries: CodeArray
-    covariates: FloatArray
+# Some rows of one arm: the entry of each row, its place among those of the segment, axes `[row]`;
+# and the columns of the regression, axes `[covariate, row]`.
+Piece = tuple[CodeArray, FloatArray]
 
 
-class Cut(NamedTuple):
+class SegmentOrder:
     """Rows in the order of segments and arms, stretch by stretch.
 
-    Attributes:
-        order: Where the rows of a segment and an arm stand; axes `[row]`.
-        bounds: Where those of each begin and end among these; axes `[stretch, key + 1]`.
-        segments: The place of each segment by its values. Its key is that, times the number of
-            arms, plus the arm.
+    Args:
+        values: The values of segments, see `group_rows`.
+        groups: The segment of each row, its place among these.
+        arms: The arm of each row; axes `[row]`.
+        n_arms: How many arms there are.
     """
 
-    order: CodeArray
-    bounds: IntArray
-    segments: Mapping[tuple[Any, ...], int]
-
-    @classmethod
-    def of(cls, grouped: GroupedRows, arms: CodeArray, n_arms: int) -> Self:
-        """Rows by their values, and by their arms; axes of `arms`: `[row]`."""
-        n_rows, n_keys = len(arms), n_arms * max(len(grouped.values), 1)
-        order = np.empty(n_rows, np.min_scalar_type(n_rows))
+    def __init__(
+        self, values: pl.DataFrame, groups: CodeArray, arms: CodeArray, n_arms: int
+    ) -> None:
+        # The key of a segment and an arm is the place of the segment, times the number of arms,
+        # plus the arm. `_order` has their rows; `_bounds`, where those of each key begin and end
+        # among these, by stretch.
+        n_rows, n_keys = len(arms), n_arms * max(len(values), 1)
+        self._n_arms = n_arms
+        self._order = np.empty(n_rows, np.min_scalar_type(n_rows))
         bounds = []
         for start in range(0, n_rows, _ROWS_IN_ORDER):
             rows = slice(start, start + _ROWS_IN_ORDER)
-            keys = grouped.groups[rows].astype(np.min_scalar_type(n_keys)) * n_arms + arms[rows]
-            order[rows] = start + np.argsort(keys, kind="stable")  # narrow ones: by counting
+            keys = groups[rows].astype(np.min_scalar_type(n_keys)) * n_arms + arms[rows]
+            self._order[rows] = start + np.argsort(keys, kind="stable")  # narrow ones: by counting
             sizes = np.bincount(keys, minlength=n_keys)
             bounds.append(start + np.concatenate([[0], np.cumsum(sizes)]))
-        every = enumerate(grouped.values.iter_rows())
-        segments = {_alike(values): place for place, values in every}
-        return cls(order, np.stack(bounds), segments or {(): 0})
+        self._bounds = np.stack(bounds)
+        every = {_alike(row): place for place, row in enumerate(values.iter_rows())}
+        self._segments = every or {(): 0}
 
     def rows(self, segment: Segment, arm: int) -> Iterator[CodeArray]:
         """The places of the rows of a segment and an arm, a few at a time."""
-        n_arms = (self.bounds.shape[1] - 1) // len(self.segments)
-        key = self.segments[_alike(tuple(value for _, value in segment))] * n_arms + arm
-        for begin, end in self.bounds[:, key : key + 2].tolist():
+        place = self._segments[_alike(tuple(value for _, value in segment))]
+        key = place * self._n_arms + arm
+        for begin, end in self._bounds[:, key : key + 2].tolist():
             for start in range(begin, end, _ROWS_OF_PIECE):
-                yield self.order[start : min(start + _ROWS_OF_PIECE, end)]
+                yield self._order[start : min(start + _ROWS_OF_PIECE, end)]
 
 
 def _alike(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Values that can be looked up: what is not a number is not even equal to itself."""
     return tuple(math.nan if value != value else value for value in values)  # noqa: PLR0124
-
-
-class KnownRows(NamedTuple):
-    """All rows, with what is known of them before treatment.
-
-    Attributes:
-        given: Covariates.
-        rows: Responses, and the columns of dimensions; axes `[row]`.
-        answers: The rows by the columns that profiles follow from, questions and responses.
-    """
-
-    given: Covariates
-    rows: pl.DataFrame
-    answers: GroupedRows
-
-    @classmethod
-    def of(cls, rows: pl.DataFrame, cuts: Cuts, profiling: Profiling) -> Self:
-        """Rows with the covariates of a cut.
-
-        Raises:
-            DataError: If nothing is known of a covariate.
-            ParameterError: If a covariate has too many categories.
-        """
-        names = (*profiling.names, *answer_columns(profiling.release))
-        return cls(
-            given=read_covariates(rows, cuts.covariates),
-            rows=rows.select(columns((*columns_of(cuts.known), RESPONSE))),
-            answers=GroupedRows.of(rows, names),
-        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -336,30 +291,57 @@ class RowsBySegment:
     profiles: Profiles
     n_responses: int
     entries: CodeArray
-    _cuts: dict[tuple[str, ...], Cut] = field(default_factory=dict)
+    _cuts: dict[tuple[str, ...], SegmentOrder] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, known: KnownRows, found: ProfiledRows, question: ReleasedQuestion) -> Self:
-        """The rows as a question reads them, see `by_question`; of one fold if it is held out."""
-        (given, rows, (values, groups)), profiles = known, found.places(known.answers.values)
-        n_responses = question.answers.possible().shape[-1]
-        read = values[RESPONSE].to_numpy()
-        if QUESTION in values.columns:
-            asked = values[QUESTION].cast(str) == question.name
-            read = np.where(asked.to_numpy(), read, n_responses - 1)
-        if (profiles < 0).any():
-            chosen = (profiles >= 0)[groups]
-            given, rows, groups = given.chosen(chosen), rows.filter(chosen), groups[chosen]
-        narrow = np.min_scalar_type(len(found.profiles.cells) * n_responses)
-        return cls(
-            given=given,
-            rows=rows,
-            profiles=found.profiles,
-            n_responses=n_responses,
-            entries=(profiles * n_responses + read).astype(narrow)[groups],
-        )
+    def from_rows(
+        cls,
+        rows: pl.DataFrame,
+        request: SegmentRequest,
+        profiling: Profiling,
+        every: list[ProfiledRows],
+    ) -> list[Self]:
+        """The rows as each question reads them, see `by_question`; of one fold if it is held out.
 
-    def pieces(self, segment: Segment, counted: Counted) -> Callable[[int], Iterator[Piece]]:
+        Args:
+            rows: All rows, in their order.
+            request: What to cut by and to adjust for.
+            profiling: What profiles follow from.
+            every: Counted rows, question by question.
+
+        Raises:
+            DataError: If nothing is known of a covariate.
+            ParameterError: If a covariate has too many categories.
+        """
+        release, given = profiling.release, read_covariates(rows, request.covariates)
+        names = (*profiling.names, *answer_columns(release))
+        values, groups = group_rows(rows, names)  # rows by what decides their entry
+        rows = rows.select(columns((*dimension_columns(request.known), RESPONSE)))
+        found = []
+        for question, held in zip(release.questions, every, strict=True):
+            profiles, n_responses = held.places(values), question.answers.possible().shape[-1]
+            read = values[RESPONSE].to_numpy()
+            if QUESTION in values.columns:
+                asked = values[QUESTION].cast(str) == question.name
+                read = np.where(asked.to_numpy(), read, n_responses - 1)
+            narrow = np.min_scalar_type(len(held.profiles.cells) * n_responses)
+            entries = profiles * n_responses + read
+            part: tuple[Covariates, pl.DataFrame, CodeArray] = given, rows, groups
+            if (profiles < 0).any():
+                chosen = (profiles >= 0)[groups]
+                part = given.chosen(chosen), rows.filter(chosen), groups[chosen]
+            found.append(
+                cls(
+                    given=part[0],
+                    rows=part[1],
+                    profiles=held.profiles,
+                    n_responses=n_responses,
+                    entries=entries.astype(narrow)[part[2]],
+                )
+            )
+        return found
+
+    def pieces(self, segment: Segment, counted: ResponseCounts) -> Callable[[int], Iterator[Piece]]:
         """What gives the rows of a segment and an arm, piece by piece.
 
         Args:
@@ -373,18 +355,18 @@ class RowsBySegment:
         def of_arm(arm: int) -> Iterator[Piece]:
             for rows in cut.rows(segment, arm):
                 columns = np.stack([one[rows] for one in self.given.regressors])
-                yield Piece(found[self.entries[rows]], columns.astype(np.float64, copy=False))
+                yield found[self.entries[rows]], columns.astype(np.float64, copy=False)
 
         return of_arm
 
-    def _cut_by(self, dimension: tuple[str, ...]) -> Cut:
+    def _cut_by(self, dimension: tuple[str, ...]) -> SegmentOrder:
         if dimension not in self._cuts:
             self._cuts.clear()
-            grouped = GroupedRows.of(self.rows, dimension)
             n_arms = self.profiles.shape[1]
             of_entries = np.repeat(self.profiles.arms, self.n_responses)
             arms = of_entries.astype(np.min_scalar_type(n_arms))[self.entries]
-            self._cuts[dimension] = Cut.of(grouped, arms, n_arms)
+            grouped = group_rows(self.rows, dimension)
+            self._cuts[dimension] = SegmentOrder(*grouped, arms, n_arms)
         return self._cuts[dimension]
 
     def class_counts(self, groups: IntArray) -> list[ColumnCounts]:
@@ -402,7 +384,7 @@ class RowsBySegment:
             entries = counted["entries"].to_numpy().astype(np.int64)
             profiles, responses = np.divmod(entries, self.n_responses)
             found.append(
-                ColumnCounts.of(
+                ColumnCounts.from_entries(
                     name, counted["values"], groups[profiles], responses, counted["len"]
                 )
             )

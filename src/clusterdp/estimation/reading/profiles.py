@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp.cells.layout import Layout
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.means.answers import Answers
-from clusterdp.estimation.means.sums import CellMoments
-from clusterdp.outcomes.space import Ends
+from clusterdp.published.release import Release
 from clusterdp.published.rows import COUNT, released_cells, released_groups
 from clusterdp.rows.value_codes import ValueCodes
 from clusterdp.spec.columns import FOLD, RESPONSE
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 
     import polars as pl
     from scipy.sparse import csr_array
-
-    from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.cells.layout import Layout
-    from clusterdp.channels import Channel
-    from clusterdp.channels.asked import AskedChannel
-    from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.published.release import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +50,7 @@ class Profiles:
     assigned: IntArray | None = None
 
     @classmethod
-    def of_cells(cls, layout: Layout) -> Profiles:
+    def from_layout(cls, layout: Layout) -> Profiles:
         """Every cell as a profile: where no sum distinguishes more."""
         n_clusters, n_arms = layout.sizes.shape
         sizes = layout.sizes.ravel()
@@ -95,7 +88,7 @@ class Profiles:
         return np.asarray(sums, np.float64).reshape(*terms.shape[:-1], *self.shape)
 
 
-class Counted(NamedTuple):
+class ResponseCounts(NamedTuple):
     """Rows counted by profile and response; axes `[entry]`.
 
     A response that the channel does not have, the number of its outputs, means "not asked".
@@ -104,126 +97,6 @@ class Counted(NamedTuple):
     profiles: IntArray
     responses: IntArray
     counts: IntArray
-
-
-class Outputs(NamedTuple):
-    """What an output tells of a unit; axes `[..., group of cells, output]`.
-
-    Attributes:
-        values: The debiased outcome, as a distance from the middle of the metric's values.
-        noise: An unbiased estimate of the variance of the debiased outcome's noise.
-        groups: The group of each cell; axes `[..., cluster, arm]`.
-        middle: The middle of the metric's values.
-    """
-
-    values: FloatArray
-    noise: FloatArray
-    groups: IntArray
-    middle: float
-
-    @classmethod
-    def of(cls, channel: Channel | AskedChannel, space: CategorySpace, metric: int = 0) -> Outputs:
-        """The outputs of a channel, for one metric."""
-        return cls.decoded(channel, channel.decode(metric), space.metric_values()[metric])
-
-    @classmethod
-    def decoded(
-        cls, channel: Channel | AskedChannel, debiased: FloatArray, values: FloatArray
-    ) -> Outputs:
-        """The outputs of a channel, for a function of the category.
-
-        Two values are equally far from their middle. So the squared distance of a debiased outcome
-        exceeds a known number by the variance of its noise, on average.
-
-        Args:
-            channel: The channel.
-            debiased: What its outputs count as; axes `[..., group of cells, output]`.
-            values: The function; axes `[category]`.
-        """
-        ends = Ends.of_values(values)
-        distances = debiased - ends.middle
-        if len(np.unique(values)) <= 2:
-            noise = np.where(channel.possible(), distances**2 - (ends.span / 2) ** 2, 0.0)
-        else:
-            noise = channel.read_numbers(channel.noise_of(values, debiased))
-        return cls(distances, noise, channel.groups, ends.middle)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ProfileSums:
-    """Sums over the rows of each profile; axes `[..., profile]`.
-
-    Attributes:
-        sizes: Numbers of rows.
-        sums: Of debiased outcomes, as distances from the middle of the metric's values.
-        squares: Of the squares of these distances.
-        noise: Of the estimated variances of their noise.
-        asked: Numbers of rows of units that were asked; None if all were.
-        stands_for: Numbers of units that these stand for; None if all were asked.
-    """
-
-    sizes: IntArray
-    sums: FloatArray
-    squares: FloatArray
-    noise: FloatArray
-    asked: IntArray | None = None
-    stands_for: FloatArray | None = None
-
-    @classmethod
-    def of_rows(cls, counted: Counted, profiles: Profiles, outputs: Outputs) -> ProfileSums:
-        """Sums over counted rows; see `Answers`."""
-        read = Answers.of(counted, profiles, outputs)
-        everyone = bool((read.stands_for == 1).all())
-
-        def add(terms: FloatArray | IntArray | BoolArray) -> FloatArray:
-            sums = np.bincount(counted.profiles, counted.counts * terms, len(profiles.cells))
-            return np.asarray(sums, np.float64)
-
-        return cls(
-            sizes=add(np.ones_like(counted.counts)).astype(np.int64),
-            sums=add(read.values),
-            squares=add(read.values**2 + read.missed),
-            noise=add(read.noise),
-            asked=None if everyone else add(np.sign(read.stands_for)).astype(np.int64),
-            stands_for=None if everyone else add(read.stands_for),
-        )
-
-    @classmethod
-    def of_cell_counts(cls, counts: IntArray, outputs: Outputs) -> ProfileSums:
-        """Sums over rows counted by cell and response, cells being the profiles.
-
-        Args:
-            counts: Axes `[..., cluster, arm, response]`.
-            outputs: What responses tell.
-        """
-        values = outputs.values[..., outputs.groups, :]
-
-        def add(terms: FloatArray) -> FloatArray:
-            sums = (counts * terms).sum(axis=-1)
-            return np.asarray(sums.reshape(*sums.shape[:-2], -1))
-
-        sizes = counts.sum(axis=-1)
-        return cls(
-            sizes=sizes.reshape(*sizes.shape[:-2], -1),
-            sums=add(values),
-            squares=add(values**2),
-            noise=add(outputs.noise[..., outputs.groups, :]),
-        )
-
-    def cell_moments(self, profiles: Profiles) -> CellMoments:
-        """Moments of cells; means as distances from the middle."""
-        sizes = np.asarray(profiles.sum_cells(self.sizes), dtype=np.int64)
-        some = np.maximum(sizes, 1)  # the moments of an empty cell are zeros, and count for nothing
-        means = profiles.sum_cells(self.sums) / some
-        squares = profiles.sum_cells(self.squares) - sizes * means**2
-        return CellMoments(
-            sizes=sizes,
-            means=means,
-            squares=squares,
-            noise=profiles.sum_cells(self.noise),
-            asked=None if self.asked is None else profiles.sum_cells(self.asked).astype(np.int64),
-            stands_for=None if self.stands_for is None else profiles.sum_cells(self.stands_for),
-        )
 
 
 def spread_cells(of_cells: FloatArray, profiles: Profiles, arms: list[int]) -> FloatArray:
@@ -293,7 +166,7 @@ class Profiling(NamedTuple):
         assigned = () if columns.assigned_by is None else (columns.assigned_by,)
         return tuple(dict.fromkeys((*columns.cell, *fold, *groups, *assigned)))
 
-    def of(self, table: pl.DataFrame) -> ProfiledRows:
+    def read(self, table: pl.DataFrame) -> ProfiledRows:
         """The profiles of counted rows.
 
         Args:
@@ -301,7 +174,7 @@ class Profiling(NamedTuple):
         """
         if self.release.columns.assigned_by is not None and self.assigned is None:
             labels = ValueCodes.from_column(table[self.release.columns.assigned_by])
-            return self._replace(assigned=labels).of(table)
+            return self._replace(assigned=labels).read(table)
         table = self._held_out(table)
         parts = self._parts(table)
         keys, first, places = np.unique(self._key(parts), return_index=True, return_inverse=True)
@@ -376,13 +249,13 @@ class ProfiledRows:
         return found
 
     @staticmethod
-    def count(table: pl.DataFrame) -> Counted:
+    def count(table: pl.DataFrame) -> ResponseCounts:
         """Counts by profile and response, in their order, from a table with both."""
         import polars as pl
 
         counts = table.group_by(PROFILE, RESPONSE).agg(pl.col(COUNT).sum())
         counts = counts.sort(PROFILE, RESPONSE)
-        return Counted(*(counts[name].to_numpy() for name in (PROFILE, RESPONSE, COUNT)))
+        return ResponseCounts(*(counts[name].to_numpy() for name in (PROFILE, RESPONSE, COUNT)))
 
 
 def _with_profiles(table: pl.DataFrame, places: IntArray) -> pl.DataFrame:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns, unnamed
 from clusterdp._text import counted
 from clusterdp.errors import DataError
-from clusterdp.estimation.effects.findings import Note, Weight
+from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.published.release import Release
 from clusterdp.published.rows import scan_units
 from clusterdp.rows.frames import column_names, evaluated, read_frame
 from clusterdp.rows.value_codes import plain_column
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import narwhals as nw
     import polars as pl
 
-    from clusterdp.published.release import Release
-
 
 # True for units that the analyst's table has; null for the others.
 MATCHED = "__clusterdp_matched"
@@ -31,54 +30,43 @@ _ID, _WORD = "__clusterdp_id", "__clusterdp_word"
 _IDS_TOGETHER = 2**24
 
 
-class TableSize(NamedTuple):
-    """What the analyst's table has.
+# What the analyst's table has: its ids; rows without an id; and rows that repeat another one.
+TableNumbers = tuple[int, int, int]
 
-    Attributes:
-        n_ids: Its ids.
-        n_without: Rows without an id, which are left out.
-        n_repeated: Rows that repeat another one, which are left out, too.
+
+def join_notes(
+    size: TableNumbers, n_units: int, n_matched: int, n_nulls: dict[str, int]
+) -> list[Note]:
+    """What released rows and the analyst's table lack of each other.
+
+    Args:
+        size: What the table has. Rows without an id, and those that repeat others, are left out.
+        n_units: Released units.
+        n_matched: Units that are in both.
+        n_nulls: Of the units in both, those without a value in a column.
     """
-
-    n_ids: int
-    n_without: int
-    n_repeated: int
-
-    def notes(self, n_units: int, n_matched: int, n_nulls: dict[str, int]) -> list[Note]:
-        """What is missing on either side.
-
-        Args:
-            n_units: Released units.
-            n_matched: Units that are in both.
-            n_nulls: Of the units in both, those without a value in a column.
-        """
-        texts = []
-        if n_matched < n_units:
-            texts.append(
-                f"{n_units - n_matched:,} of {n_units:,} released units are not in "
-                "the segments table; they count overall and in no segment"
-            )
-        n_ids, n_without, n_repeated = self
-        if n_matched < n_ids:
-            texts.append(
-                f"{n_ids - n_matched:,} of {n_ids:,} ids of the segments table are not in the "
-                "release"
-            )
-        if n_without:
-            texts.append(
-                f"{counted(n_without, 'row')} of the segments table without an id: left out"
-            )
-        if n_repeated:
-            texts.append(
-                f"{counted(n_repeated, 'row')} of the segments table the same as another one: "
-                "left out"
-            )
-        texts += [
-            f"{n_null:,} units of the segments table have no {name}; they are in no segment by it"
-            for name, n_null in n_nulls.items()
-            if n_null
-        ]
-        return [Note(text, Weight.SCOPE) for text in texts]
+    n_ids, n_without, n_repeated = size
+    unmatched = f"{n_units - n_matched:,} of {n_units:,} released units are not in"
+    texts = [
+        (
+            n_matched < n_units,
+            f"{unmatched} the segments table; they count overall and in no segment",
+        ),
+        (
+            n_matched < n_ids,
+            f"{n_ids - n_matched:,} of {n_ids:,} ids of the segments table are not in the release",
+        ),
+        (n_without, f"{counted(n_without, 'row')} of the segments table without an id: left out"),
+        (
+            n_repeated,
+            f"{counted(n_repeated, 'row')} of the segments table the same as another one: left out",
+        ),
+    ]
+    texts += [
+        (n, f"{n:,} units of the segments table have no {name}; they are in no segment by it")
+        for name, n in n_nulls.items()
+    ]
+    return [Note(text, Weight.SCOPE) for is_so, text in texts if is_so]
 
 
 def read_table(
@@ -205,7 +193,7 @@ def check_joinable(units: pl.Schema, release: Release, table: pl.DataFrame) -> N
 
 def join_table(
     units: pl.LazyFrame, table: pl.DataFrame, key: str
-) -> tuple[list[pl.LazyFrame], TableSize]:
+) -> tuple[list[pl.LazyFrame], TableNumbers]:
     """Released rows with the columns of the analyst's table and `MATCHED`.
 
     Args:
@@ -248,7 +236,7 @@ def join_table(
     if kind == pl.String:  # a unit that has the hash of another id is not in the table
         same = pl.when(column(unit) == pl.col(_ID)).then(theirs.as_expr())
         joined = [one.with_columns(same) for one in joined]
-    return joined, TableSize(len(known), n_without, n_known - len(known))
+    return joined, (len(known), n_without, n_known - len(known))
 
 
 def _telling_word(ids: pl.DataFrame) -> pl.Expr | None:

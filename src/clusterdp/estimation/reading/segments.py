@@ -1,22 +1,40 @@
-"""What rows are cut by.
-
-Released rows reduced to counts: of all rows, and of segments by kept or joined columns.
-"""
+"""Released rows reduced to counts: of all rows, and of segments by kept or joined columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from clusterdp._arrays import IntArray
 from clusterdp._named import columns, unnamed
 from clusterdp._text import counted
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.reading._leaks import ColumnCounts, check_columns
-from clusterdp.estimation.reading.covariates import KnownRows, RowsBySegment, check_covariates
-from clusterdp.estimation.reading.crossing import Crossed, known_exposures
-from clusterdp.estimation.reading.cuts import Cuts, Segment, check_dimensions, columns_of, holding
-from clusterdp.estimation.reading.profiles import PROFILE
-from clusterdp.estimation.reading.rows import MATCHED, check_joinable, join_table, read_table
+from clusterdp.estimation.effects.notes import Note
+from clusterdp.estimation.effects.text import Segment
+from clusterdp.estimation.reading._leaks import ColumnCounts, check_leaks
+from clusterdp.estimation.reading.covariates import RowsBySegment, check_covariates
+from clusterdp.estimation.reading.dimensions import (
+    SegmentRequest,
+    check_dimensions,
+    dimension_columns,
+    holding,
+)
+from clusterdp.estimation.reading.profiles import (
+    PROFILE,
+    ProfiledRows,
+    Profiles,
+    Profiling,
+    ResponseCounts,
+)
+from clusterdp.estimation.reading.rows import (
+    MATCHED,
+    TableNumbers,
+    check_joinable,
+    join_notes,
+    join_table,
+    read_table,
+)
+from clusterdp.published.release import Release, ReleasedQuestion
 from clusterdp.published.rows import (
     COUNT,
     answer_columns,
@@ -30,19 +48,46 @@ from clusterdp.published.rows import (
 from clusterdp.spec.columns import RESPONSE
 
 if TYPE_CHECKING:
-    import polars as pl
+    from collections.abc import Sequence
 
-    from clusterdp._arrays import IntArray
-    from clusterdp.estimation.effects.findings import Note
-    from clusterdp.estimation.reading.profiles import Counted, Profiles, Profiling
-    from clusterdp.estimation.reading.rows import TableSize
-    from clusterdp.published.release import Release
+    import polars as pl
 
 
 # More than this, nobody reads.
 MOST_SEGMENTS = 1000
 # The number of a row; no column of a user has this name.
 _ROW = "__clusterdp_row"
+
+
+class ExposureCounts(NamedTuple):
+    """Rows counted by profile, response and exposure; axes `[entry]`.
+
+    Attributes:
+        profiles: The profile.
+        responses: The response.
+        exposures: Whether a unit was exposed, 0 or 1.
+        counts: How many rows have all three.
+    """
+
+    profiles: IntArray
+    responses: IntArray
+    exposures: IntArray
+    counts: IntArray
+
+    @classmethod
+    def from_table(cls, table: pl.DataFrame, column: str) -> ExposureCounts:
+        """From counts of rows by profile, response, exposure and others, in the order of these."""
+        import polars as pl
+
+        names = (PROFILE, RESPONSE, column)
+        by = columns(names)
+        counts = table.group_by(by).agg(pl.col(COUNT).sum()).sort(by)
+        return cls(*(counts[name].cast(pl.Int64).to_numpy() for name in (*names, COUNT)))
+
+    @property
+    def exposed(self) -> ResponseCounts:
+        """The same by exposure alone."""
+        return ResponseCounts(self.profiles, self.exposures, self.counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,27 +106,27 @@ class RowCounts:
     """
 
     profiles: Profiles
-    whole: Counted
-    segments: tuple[tuple[Segment, Counted], ...] = ()
-    without: tuple[tuple[tuple[str, ...], Counted], ...] = ()
+    whole: ResponseCounts
+    segments: tuple[tuple[Segment, ResponseCounts], ...] = ()
+    without: tuple[tuple[tuple[str, ...], ResponseCounts], ...] = ()
     joined: list[Note] | None = None
     covariates: RowsBySegment | None = None
-    crossed: tuple[Crossed, ...] = ()
+    crossed: tuple[ExposureCounts, ...] = ()
 
     @property
-    def parts(self) -> list[tuple[Segment, Counted]]:
+    def parts(self) -> list[tuple[Segment, ResponseCounts]]:
         """Everyone, then every segment."""
         return [((), self.whole), *self.segments]
 
 
-def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCounts]:
+def read_rows(release: Release, request: SegmentRequest, profiling: Profiling) -> list[RowCounts]:
     """Counts of the rows of a release, question by question.
 
     The rows are read once, however many questions and segments there are.
 
     Args:
         release: A release of rows.
-        cuts: What to cut by.
+        request: What to cut by.
         profiling: What published sums distinguish.
 
     Raises:
@@ -89,52 +134,59 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
         ParameterError: If there is no such column to cut by or to adjust for.
     """
     public = profiling.names
-    if cuts.exposure is not None and cuts.exposure.place is None:
-        public = (*public, cuts.exposure.name)
-    tables, rows, size = _pass_rows(release, cuts, public)
+    if request.exposure is not None and request.exposure.place is None:
+        public = (*public, request.exposure.name)
+    tables, rows, size = _pass_rows(release, request, public)
     for question, counted_rows in zip(release.questions, tables, strict=True):
         check_whole(counted_rows[0], release, question)
-    _check_number(tables[0], cuts.known)
-    joined = None if size is None else _join_notes(tables[0], release, size, cuts)
-    known = None if rows is None else KnownRows.of(rows, cuts, profiling)
+    _check_number(tables[0], request.known)
+    joined = None if size is None else _joined_notes(tables[0], release, size, request)
+    every = [profiling.read(held[0]) for held in tables]
+    covariates: Sequence[RowsBySegment | None] = [None] * len(tables)
+    if rows is not None:
+        covariates = RowsBySegment.from_rows(rows, request, profiling, every)
+    of_questions = zip(release.questions, tables, every, covariates, strict=True)
     return [
-        replace(_question_counts(place, held, profiling, cuts, known), joined=joined)
-        for place, held in enumerate(tables)
+        replace(_question_counts(release, request, *one), joined=joined) for one in of_questions
     ]
 
 
 def _pass_rows(
-    release: Release, cuts: Cuts, public: tuple[str, ...]
-) -> tuple[list[list[pl.DataFrame]], pl.DataFrame | None, TableSize | None]:
+    release: Release, request: SegmentRequest, public: tuple[str, ...]
+) -> tuple[list[list[pl.DataFrame]], pl.DataFrame | None, TableNumbers | None]:
     """Count rows, joined to the analyst's table if there is one.
 
     Args:
         release: The release.
-        cuts: What to cut by and to adjust for.
+        request: What to cut by and to adjust for.
         public: The columns to count by, whatever is cut.
 
     Returns:
         Rows counted as each question reads them, by each of the finest dimensions; the rows
         themselves in their order, if anything is adjusted for; and what the analyst's table has.
     """
-    if cuts.table is None and not cuts.names and not cuts.dimensions:
-        if cuts.exposure is not None:
-            cuts.exposure.check(release, ())
+    if request.table is None and not request.names and not request.dimensions:
+        if request.exposure is not None:
+            request.exposure.check(release, ())
         return [[counts] for counts in count_released(release, public)], None, None
-    flags = () if cuts.table is None else (MATCHED,)
+    flags = () if request.table is None else (MATCHED,)
     answers = answer_columns(release)
-    several = [tuple(dict.fromkeys((*one, *flags, *public, *answers))) for one in cuts.finest]
+    several = [tuple(dict.fromkeys((*one, *flags, *public, *answers))) for one in request.finest]
     units = scan_units(release)
-    table = None if cuts.table is None else read_table(release, cuts.table, cuts.on, cuts.used)
-    _check(units.collect_schema(), release, cuts, table)
-    if cuts.covariates:
+    table = (
+        None
+        if request.table is None
+        else read_table(release, request.table, request.on, request.used)
+    )
+    _check(units.collect_schema(), release, request, table)
+    if request.covariates:
         units = units.with_row_index(_ROW)
     parts, size, rows = [units], None, None
     if table is not None:
-        parts, size = join_table(units, table, cuts.on or release.columns.unit)
-    if cuts.covariates:
+        parts, size = join_table(units, table, request.on or release.columns.unit)
+    if request.covariates:
         # A regression reads rows several times. What they were joined to is let go.
-        names = dict.fromkeys((*(name for one in several for name in one), *cuts.covariates))
+        names = dict.fromkeys((*(name for one in several for name in one), *request.covariates))
         rows = _in_order(parts, [*names])
         parts = [rows.lazy()]
         del table
@@ -151,78 +203,74 @@ def _in_order(parts: list[pl.LazyFrame], names: list[str]) -> pl.DataFrame:
     return pl.concat(held).sort(_ROW).drop(_ROW)
 
 
-def _check(schema: pl.Schema, release: Release, cuts: Cuts, table: pl.DataFrame | None) -> None:
+def _check(
+    schema: pl.Schema, release: Release, request: SegmentRequest, table: pl.DataFrame | None
+) -> None:
     """Check that rows and the analyst's table have what is asked for, and can be joined."""
     import polars as pl
 
-    if cuts.exposure is not None:
-        cuts.exposure.check(release, () if table is None else table.columns)
+    if request.exposure is not None:
+        request.exposure.check(release, () if table is None else table.columns)
     if table is not None:
         check_joinable(schema, release, table)
         schema = pl.Schema({**table.schema, **schema, MATCHED: pl.Boolean()})
-    check_dimensions(schema, cuts.known, release)
-    check_covariates(schema, release, cuts.covariates)
+    check_dimensions(schema, request.known, release)
+    check_covariates(schema, release, request.covariates)
 
 
-def _question_counts(
-    place: int,
+def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of a question
+    release: Release,
+    request: SegmentRequest,
+    question: ReleasedQuestion,
     tables: list[pl.DataFrame],
-    profiling: Profiling,
-    cuts: Cuts,
-    known: KnownRows | None,
+    found: ProfiledRows,
+    covariates: RowsBySegment | None,
 ) -> RowCounts:
     """Counts of rows as a question reads them.
 
     Args:
-        place: The place of the question.
+        release: The release.
+        request: What to cut by.
+        question: The question.
         tables: Rows counted by responses, and by what the finest dimensions cut by.
-        profiling: What published sums distinguish, with the release.
-        cuts: What to cut by.
-        known: The rows with what is adjusted for; None if nothing is.
+        found: The first of these with profiles.
+        covariates: The rows with what is adjusted for; None if nothing is.
     """
-    release, found = profiling.release, profiling.of(tables[0])
-    question = release.questions[place]
     assert question.channel is not None  # noqa: S101 - there are rows
     groups = question.channel.groups.ravel()[found.profiles.cells]
     profiled = [found.table, *map(found.add_profiles, tables[1:])]
     checked = [
         _column_counts(held, name, unnamed(held[name]).rank("dense"), groups)
-        for name in columns_of(cuts.known)
+        for name in dimension_columns(request.known)
         for held in [holding(profiled, (name,))]
     ]
-    segments: list[tuple[Segment, pl.DataFrame]] = []
-    without = []
-    for dimension in cuts.dimensions:
-        segments += cuts.cut(profiled, dimension)
-    for dimension in cuts.known:
-        held = _without(holding(profiled, dimension), dimension)
-        without.append((dimension, found.count(held)))
-    covariates = None
-    if known is not None:
-        covariates = RowsBySegment.of(known, found, question)
+    if covariates is not None:
         checked += covariates.class_counts(groups)
-    crossed: tuple[Crossed, ...] = ()
-    if cuts.exposure is not None and cuts.exposure.place is None:
-        column = cuts.exposure.name
+    segments = [part for one in request.dimensions for part in request.cut(profiled, one)]
+    crossed: tuple[ExposureCounts, ...] = ()
+    if request.exposure is not None and request.exposure.place is None:
+        column = request.exposure.name
         exposures = known_exposures(found.table, column)
         checked.append(_column_counts(found.table, column, exposures, groups))
         every = [found.table, *(part for _, part in segments)]
-        crossed = tuple(Crossed.of(part, column) for part in every)
-    check_columns(
+        crossed = tuple(ExposureCounts.from_table(part, column) for part in every)
+    check_leaks(
         checked, question.channel, len(question.space.declared.metrics), len(release.questions)
     )
     return RowCounts(
         profiles=found.profiles,
         whole=found.count(found.table),
         segments=tuple((segment, found.count(part)) for segment, part in segments),
-        without=tuple(without),
+        without=tuple(
+            (one, found.count(_without(holding(profiled, one), one))) for one in request.known
+        ),
         covariates=covariates,
         crossed=crossed,
     )
 
 
-def _join_notes(
-    tables: list[pl.DataFrame], release: Release, size: TableSize, cuts: Cuts
+def _joined_notes(
+    tables: list[pl.DataFrame], release: Release, size: TableNumbers, request: SegmentRequest
 ) -> list[Note]:
     """What rows and the analyst's table lack of each other, from counts of joined rows.
 
@@ -235,14 +283,14 @@ def _join_notes(
 
     if n_matched(tables[0]) == 0:
         raise DataError(
-            f"no id in column {cuts.on or release.columns.unit!r} of the segments table is in the "
-            "release; check that both use the same ids"
+            f"no id in column {request.on or release.columns.unit!r} of the segments table is in "
+            "the release; check that both use the same ids"
         )
     n_nulls = {
         name: n_matched(_without(holding(tables, (name,)), (name,)))
-        for name in columns_of(cuts.known)
+        for name in dimension_columns(request.known)
     }
-    return size.notes(release.layout.n_units, n_matched(tables[0]), n_nulls)
+    return join_notes(size, release.layout.n_units, n_matched(tables[0]), n_nulls)
 
 
 def _without(table: pl.DataFrame, dimension: tuple[str, ...]) -> pl.DataFrame:
@@ -280,4 +328,26 @@ def _column_counts(
     The groups of cells that share a channel are given by profile.
     """
     places, of_channel = unnamed(values).fill_null(0), groups[table[PROFILE].to_numpy()]
-    return ColumnCounts.of(name, places, of_channel, table[RESPONSE], table[COUNT])
+    return ColumnCounts.from_entries(name, places, of_channel, table[RESPONSE], table[COUNT])
+
+
+def known_exposures(table: pl.DataFrame, column: str) -> pl.Series:
+    """Whether units were exposed, 0 or 1, from rows counted by a column of that and others.
+
+    Raises:
+        DataError: If it is not known of every unit.
+    """
+    import polars as pl
+
+    exposures = unnamed(table[column])
+    told = f"exposure {column!r} must be 0 or 1 for every released unit"
+    if not (exposures.dtype.is_numeric() or exposures.dtype == pl.Boolean):
+        raise DataError(f"{told}, and holds {exposures.dtype}; make numbers of it")
+    n_missing = int(table[COUNT].filter(exposures.is_null()).sum())
+    if n_missing:
+        raise DataError(
+            f"{told}, and is missing for {n_missing:,}; give 0 to those who were not exposed"
+        )
+    if not exposures.cast(pl.Float64).is_in([0.0, 1.0]).all():
+        raise DataError(f"{told}, and holds other values; give 1 to those who count as exposed")
+    return exposures.cast(pl.Int64).alias(column)

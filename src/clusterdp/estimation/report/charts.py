@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,15 +15,12 @@ from clusterdp._text import counted, shortest_decimal
 from clusterdp.document._matplotlib import COLOURS, DASHES, MARKERS, new_figure, save_figure
 from clusterdp.document.charts import Axis, ChartLine, Linear, line_chart
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.findings import ArmDistribution, Findings
+from clusterdp.estimation.effects.text import plain_label, segment_label, short_label
 from clusterdp.estimation.report.forest_table import largest, shown_scale
 from clusterdp.estimation.report.headline import arm_label
-from clusterdp.estimation.report.tables import (
-    effect_columns,
-    has_several_arms,
-    plain_label,
-    segment_label,
-    shortened,
-)
+from clusterdp.estimation.report.tables import effect_columns, has_several_arms
 from clusterdp.privacy.accounting import rounded_up
 
 if TYPE_CHECKING:
@@ -32,10 +29,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from clusterdp.document._svg import Svg
-    from clusterdp.estimation.metrics.levels import ArmDistribution
-    from clusterdp.estimation.report.results import Effect, Estimate
 
 
 # Rows of a panel; of more, those of the largest segments are drawn.
@@ -52,7 +45,7 @@ _GREY = "#666666"
 _MOST_TICKS = 6
 
 
-class _Panel(NamedTuple):
+class _Panel:
     """Effects on one metric, or differences between them.
 
     Attributes:
@@ -60,25 +53,17 @@ class _Panel(NamedTuple):
         title: What they are.
         n_left_out: How many are not drawn.
         height: Inches of a row.
+        inches: Inches of the panel.
     """
 
-    effects: list[Effect]
-    title: str
-    n_left_out: int
-    height: float
-
-    @classmethod
-    def of(cls, every: list[Effect], title: str) -> _Panel:
-        kept = largest(every, _MOST_ROWS, lambda _: 1)
-        height = _NARROW_ROW if len(kept) > _MANY_ROWS else _ROW
-        return cls(kept, title, len(every) - len(kept), height)
-
-    @property
-    def inches(self) -> float:
-        return _PANEL + self.height * len(self.effects)
+    def __init__(self, every: list[Effect], title: str) -> None:
+        self.effects, self.title = largest(every, _MOST_ROWS, lambda _: 1), title
+        self.n_left_out = len(every) - len(self.effects)
+        self.height = _NARROW_ROW if len(self.effects) > _MANY_ROWS else _ROW
+        self.inches = _PANEL + self.height * len(self.effects)
 
 
-def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
+def forest_plot(estimate: Findings, path: str | Path | None = None) -> Figure:
     """A figure of all effects, a panel for each metric; written to a file if a path is given.
 
     Overall effects are on top, and dashed lines lead down from them. Thick bars are intervals of
@@ -103,7 +88,7 @@ def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
     return figure
 
 
-def _panels(estimate: Estimate) -> list[_Panel]:
+def _panels(estimate: Findings) -> list[_Panel]:
     """Effects by metric, each with differences between them below, where there are any."""
     found = []
     for metric in estimate.metrics:
@@ -111,11 +96,11 @@ def _panels(estimate: Estimate) -> list[_Panel]:
         for of_segments, title in ((False, "effect on {}"), (True, "differences of effects on {}")):
             rows = [one for one in effects if (one.of.against is not None) == of_segments]
             if rows:
-                found.append(_Panel.of(rows, title.format(metric)))
+                found.append(_Panel(rows, title.format(metric)))
     return found
 
 
-def _draw_panel(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
+def _draw_panel(axes: Axes, panel: _Panel, estimate: Findings) -> None:
     """The effects on one metric."""
     rows = panel.effects
     scale = shown_scale([row.simultaneous_ci(estimate.level) for row in rows])
@@ -170,12 +155,12 @@ def _draw_row(axes: Axes, position: int, effect: Effect, level: float, place: in
         )
 
 
-def _set_texts(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
+def _set_texts(axes: Axes, panel: _Panel, estimate: Findings) -> None:
     """Labels of rows at the left, numbers and units at the right, titles above and below."""
     rows, small = panel.effects, 9 if panel.height == _ROW else 7
     labels = [row.of.in_short(_LONGEST) for row in rows]
     if has_several_arms(estimate):
-        arms = (shortened(row.of.arm, _LONGEST) for row in rows)
+        arms = (short_label(row.of.arm, _LONGEST) for row in rows)
         labels = [f"{label} · {arm}" for label, arm in zip(labels, arms, strict=True)]
     axes.set_yticks(range(len(rows)), [_verbatim(label) for label in labels], fontsize=small)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
@@ -197,7 +182,7 @@ def _set_texts(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
     axes.set_xlabel(_verbatim(_below(panel, estimate)), fontsize=9, loc="left")
 
 
-def _below(panel: _Panel, estimate: Estimate) -> str:
+def _below(panel: _Panel, estimate: Findings) -> str:
     """What bars are, and what is not drawn."""
     rows = panel.effects
     against = f"against {estimate.treatment} = {rows[0].of.control}"
@@ -216,14 +201,14 @@ def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.rjust, row, widths)) for row in zip(*columns, strict=True)]
 
 
-def _title(estimate: Estimate) -> str:
+def _title(estimate: Findings) -> str:
     """What the figure shows, and where the numbers come from."""
     released = estimate.mechanism
     if estimate.guarantee is not None:
         released += f", ε = {rounded_up(estimate.guarantee.epsilon)}"
         if estimate.guarantee.delta:
             released += f", δ = {rounded_up(estimate.guarantee.delta)}"
-    metrics = shortened(", ".join(estimate.metrics), 2 * _LONGEST)
+    metrics = short_label(", ".join(estimate.metrics), 2 * _LONGEST)
     return f"Effect of {estimate.treatment} on {metrics}\n{estimate.origin.in_short()}; {released}"
 
 
@@ -238,47 +223,18 @@ _MOST_LINES = 4
 _MOST_SEGMENTS = 50
 
 
-class ArmsTable(NamedTuple):
-    """The share of units at or below each value, arm by arm.
-
-    Attributes:
-        caption: What it is of.
-        header: The outcome and the arms.
-        rows: A row for each value.
-    """
-
-    caption: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+# A table of texts: its caption, its header, and rows whose first cell says what they are of.
+PageTable = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 
-class DistributionPart(NamedTuple):
-    """How an outcome is distributed in the arms.
-
-    Attributes:
-        outcome: The outcome.
-        chart: The share of units at or below each value.
-        caption: What the chart shows.
-        table: The shares of everyone.
-        segments: Those of each segment.
-        left_out: What is not shown; empty if all is.
-    """
-
-    outcome: str
-    chart: Svg
-    caption: str
-    table: ArmsTable
-    segments: list[ArmsTable]
-    left_out: str
-
-
-def distribution_parts(estimate: Estimate) -> list[DistributionPart]:
+def distribution_parts(estimate: Findings) -> list[dict[str, object]]:
     """Every outcome whose distribution was asked for, in all arms."""
     outcomes = dict.fromkeys(one.outcome for one in estimate.distributions)
     return [_part(estimate, outcome) for outcome in outcomes]
 
 
-def _part(estimate: Estimate, outcome: str) -> DistributionPart:
+def _part(estimate: Findings, outcome: str) -> dict[str, object]:
+    """How an outcome is distributed in the arms: a chart and tables of everyone and of segments."""
     every = [one for one in estimate.distributions if one.outcome == outcome]
     overall = [one for one in every if not one.segment]
     arms = [arm_label(estimate, one.arm) for one in overall]
@@ -304,12 +260,12 @@ def _part(estimate: Estimate, outcome: str) -> DistributionPart:
     n_more = len(segments) - _MOST_SEGMENTS
     missing = [f"the distributions in {counted(n_more, 'segment')} more"] if n_more > 0 else []
     missing += [f"the lines of {len(arms) - _MOST_LINES} arms"] if len(arms) > _MOST_LINES else []
-    return DistributionPart(
-        outcome=name,
-        chart=chart,
-        caption=f"Share of units with {name} at or below a value. Intervals hold one by one.",
-        table=_table(estimate, f"Units with {name} at or below a value", overall),
-        segments=[
+    return {
+        "outcome": name,
+        "chart": chart,
+        "caption": f"Share of units with {name} at or below a value. Intervals hold one by one.",
+        "table": _table(estimate, f"Units with {name} at or below a value", overall),
+        "segments": [
             _table(
                 estimate,
                 plain_label(segment_label(segment)),
@@ -317,13 +273,11 @@ def _part(estimate: Estimate, outcome: str) -> DistributionPart:
             )
             for segment in segments[:_MOST_SEGMENTS]
         ],
-        left_out=f"Not shown: {' and '.join(missing)}; --json (to_dict) has all."
-        if missing
-        else "",
-    )
+        "left_out": missing and f"Not shown: {' and '.join(missing)}; --json (to_dict) has all.",
+    }
 
 
-def _table(estimate: Estimate, caption: str, of_arms: list[ArmDistribution]) -> ArmsTable:
+def _table(estimate: Findings, caption: str, of_arms: list[ArmDistribution]) -> PageTable:
     """The shares of some arms."""
     arms = (arm_label(estimate, one.arm) for one in of_arms)
     rows = [
@@ -336,7 +290,7 @@ def _table(estimate: Estimate, caption: str, of_arms: list[ArmDistribution]) -> 
         )
         for place, value in enumerate(of_arms[0].values)
     ]
-    return ArmsTable(caption, (plain_label(of_arms[0].outcome), *arms), rows)
+    return caption, (plain_label(of_arms[0].outcome), *arms), rows
 
 
 def _steps(label: str, one: ArmDistribution) -> ChartLine:

@@ -6,24 +6,25 @@ Both are made of the same parts, and of the same numbers as the text for termina
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from clusterdp._text import counted
 from clusterdp._version import __version__
+from clusterdp.document._svg import Svg
 from clusterdp.document.charts import Interval, interval_axis, interval_chart
 from clusterdp.document.markup import render
 from clusterdp.document.text import Column
-from clusterdp.estimation.report import tables as formatting
-from clusterdp.estimation.report.charts import distribution_parts
+from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.findings import Findings
+from clusterdp.estimation.effects.text import plain_label, short_label
+from clusterdp.estimation.report import tables
+from clusterdp.estimation.report.charts import PageTable, distribution_parts
 from clusterdp.estimation.report.forest_table import panels
 from clusterdp.estimation.report.headline import arm_label, headline
 from clusterdp.privacy.accounting import rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from clusterdp.document._svg import Svg
-    from clusterdp.estimation.report.results import Effect, Estimate
 
 
 _PACKAGE = "clusterdp.estimation"
@@ -35,31 +36,7 @@ _FIRST = ("effect", "p-value", "arm mean", "control mean", "lift")
 _NARROW = _FIRST[:-1]
 
 
-class PageTable(NamedTuple):
-    """A table of texts; the first column says what a row is of."""
-
-    caption: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
-class MetricPart(NamedTuple):
-    """The overall effects on a metric.
-
-    Attributes:
-        name: The metric.
-        chart: The effects with their intervals; None if there is no interval.
-        caption: What the chart shows.
-        tables: Means and effects, then all other numbers.
-    """
-
-    name: str
-    chart: Svg | None
-    caption: str
-    tables: tuple[PageTable, PageTable]
-
-
-def report_page(estimate: Estimate) -> str:
+def report_page(estimate: Findings) -> str:
     """A whole page: what was found, how sure it is, what was checked and how it was made."""
     return render(
         _PACKAGE,
@@ -71,7 +48,7 @@ def report_page(estimate: Estimate) -> str:
         guarantee=estimate.guarantee,
         panels=panels(estimate),
         homogeneity=_table(
-            "Do effects differ between segments?", formatting.test_columns(estimate)
+            "Do effects differ between segments?", tables.segment_test_columns(estimate)
         ),
         families=_families(estimate),
         checks=estimate.checks,
@@ -83,65 +60,66 @@ def report_page(estimate: Estimate) -> str:
     )
 
 
-def notebook_part(estimate: Estimate) -> str:
+def notebook_part(estimate: Findings) -> str:
     """What a notebook shows: sentences, charts, tables with the rest folded, warnings and notes."""
     return render(
         _PACKAGE,
         "notebook.html",
         **_shared(estimate),
-        heading=formatting.heading(estimate),
+        heading=tables.heading(estimate),
         blocks=[
-            _split(estimate, block.title or "Effects", block.columns, _NARROW)
-            for block in formatting.as_blocks(estimate)
+            _split(estimate, title or "Effects", columns, _NARROW)
+            for title, columns in tables.effect_tables(estimate)
         ],
-        remarks=[*formatting.reported_lines(estimate), *formatting.family_lines(estimate)],
+        remarks=[*tables.reported_lines(estimate), *tables.family_lines(estimate)],
     )
 
 
-def _shared(estimate: Estimate) -> dict[str, object]:
+def _shared(estimate: Findings) -> dict[str, object]:
     """What both show."""
     return {
         "headline": headline(estimate),
         "metrics": [_metric_part(estimate, metric) for metric in estimate.metrics],
         "distributions": distribution_parts(estimate),
-        "tests": formatting.test_lines(estimate),
-        "bounds": formatting.bound_lines(estimate),
-        "reported": formatting.reported_lines(estimate),
+        "tests": tables.segment_test_lines(estimate),
+        "bounds": tables.bound_lines(estimate),
+        "reported": tables.reported_lines(estimate),
         "warnings": estimate.warnings,
         "notes": estimate.notes,
     }
 
 
-def _title(estimate: Estimate) -> str:
-    treatment = formatting.plain_label(estimate.treatment)
+def _title(estimate: Findings) -> str:
+    treatment = plain_label(estimate.treatment)
     if estimate.effects:
-        return f"Effect of {treatment} on {formatting.plain_label(', '.join(estimate.metrics))}"
+        return f"Effect of {treatment} on {plain_label(', '.join(estimate.metrics))}"
     outcomes = dict.fromkeys(one.outcome for one in estimate.distributions)
-    return f"Distribution of {formatting.plain_label(', '.join(outcomes))} by {treatment}"
+    return f"Distribution of {plain_label(', '.join(outcomes))} by {treatment}"
 
 
-def _arm_in_words(estimate: Estimate, arm: object, size: int) -> str:
+def _arm_in_words(estimate: Findings, arm: object, size: int) -> str:
     is_control = any(effect.of.control == arm for effect in estimate.effects)
     return f"{arm_label(estimate, arm)} ({'control, ' if is_control else ''}{size:,} units)"
 
 
-def _metric_part(estimate: Estimate, metric: str) -> MetricPart:
+def _metric_part(estimate: Findings, metric: str) -> dict[str, object]:
+    """The overall effects on a metric: a chart, if there are intervals, and tables of numbers."""
     every = [one for one in estimate.effects if one.of.metric == metric and one.of.against is None]
     overall = [one for one in every if not one.of.segment]
     numbers = _numbers(estimate, every, overall)
     labels = tuple(_row_label(estimate, effect) for effect in overall)
     label = Column(estimate.treatment, labels, is_label=True)
-    name = formatting.plain_label(metric)
-    return MetricPart(
-        name=name,
-        chart=_chart(estimate, name, overall, numbers),
-        caption=_caption(estimate, metric),
-        tables=_split(estimate, f"Means and effects on {name}", [label, *numbers]),
-    )
+    name = plain_label(metric)
+    return {
+        "name": name,
+        "chart": _chart(estimate, name, overall, numbers),
+        "caption": _caption(estimate, metric),
+        "tables": _split(estimate, f"Means and effects on {name}", [label, *numbers]),
+    }
 
 
 def _split(
-    estimate: Estimate, caption: str, columns: Sequence[Column], first_names: Sequence[str] = _FIRST
+    estimate: Findings, caption: str, columns: Sequence[Column], first_names: Sequence[str] = _FIRST
 ) -> tuple[PageTable, PageTable]:
     """A table of what most people read, and one of all other numbers."""
     wanted = (*first_names, f"{100 * estimate.level:.4g}% interval")
@@ -150,17 +128,17 @@ def _split(
     return _table(caption, first), _table(f"{caption}: more numbers", rest)
 
 
-def _numbers(estimate: Estimate, every: Sequence[Effect], chosen: Sequence[Effect]) -> list[Column]:
+def _numbers(estimate: Findings, every: Sequence[Effect], chosen: Sequence[Effect]) -> list[Column]:
     """The numbers of some effects, with as many decimals as in the table of all."""
     places = [every.index(effect) for effect in chosen]
     return [
         column._replace(cells=tuple(column.cells[place] for place in places))
-        for column in formatting.effect_columns(estimate, every)
+        for column in tables.effect_columns(estimate, every)
         if not column.is_label
     ]
 
 
-def _row_label(estimate: Estimate, effect: Effect) -> str:
+def _row_label(estimate: Findings, effect: Effect) -> str:
     """An arm; with a star if it is adjusted and to be reported."""
     adjusted = " (adjusted)" if effect.of.adjusted else ""
     is_chosen = effect.to_report and any(one.of.adjusted for one in estimate.effects)
@@ -168,7 +146,7 @@ def _row_label(estimate: Estimate, effect: Effect) -> str:
 
 
 def _chart(
-    estimate: Estimate, name: str, effects: Sequence[Effect], columns: Sequence[Column]
+    estimate: Findings, name: str, effects: Sequence[Effect], columns: Sequence[Column]
 ) -> Svg | None:
     """The overall effects with their intervals; None if no arm has units enough."""
     cells = {column.name: column.cells for column in columns}
@@ -178,7 +156,7 @@ def _chart(
         if math.isnan(effect.std_error):
             continue
         told = f"{cells['effect'][place]} {cells[level][place]}"
-        label = formatting.shortened(_row_label(estimate, effect), _CHART_LETTERS - len(told))
+        label = short_label(_row_label(estimate, effect), _CHART_LETTERS - len(told))
         intervals.append(Interval(label, effect.effect, *effect.ci(estimate.level), told))
     if not intervals:
         return None
@@ -192,7 +170,7 @@ def _chart(
     )
 
 
-def _caption(estimate: Estimate, metric: str) -> str:
+def _caption(estimate: Findings, metric: str) -> str:
     """What a chart shows, and in which unit."""
     unit = (
         " Values are shares of units: 0.01 is one percentage point."
@@ -206,7 +184,7 @@ def _caption(estimate: Estimate, metric: str) -> str:
     )
 
 
-def _families(estimate: Estimate) -> tuple[PageTable, list[str]] | None:
+def _families(estimate: Findings) -> tuple[PageTable, list[str]] | None:
     """Overall effects as judged together; None where each stands alone."""
     if not any(effect.family_size > 1 for effect in estimate.effects):
         return None
@@ -215,12 +193,10 @@ def _families(estimate: Estimate) -> tuple[PageTable, list[str]] | None:
     level = f"{100 * estimate.level:.4g}%"
     wanted = ("effect", f"{level} interval", f"{level} all at once", "p-value", "Holm", "BH")
     columns = [one for one in _numbers(estimate, every, overall) if one.name in wanted]
-    labels = tuple(
-        f"{formatting.plain_label(one.of.metric)}: {_row_label(estimate, one)}" for one in overall
-    )
+    labels = tuple(f"{plain_label(one.of.metric)}: {_row_label(estimate, one)}" for one in overall)
     label = Column("effect on", labels, is_label=True)
     table = _table("Overall effects, judged together", [label, *columns])
-    return table, formatting.family_lines(estimate)
+    return table, tables.family_lines(estimate)
 
 
 def _table(caption: str, columns: Sequence[Column]) -> PageTable:
@@ -232,10 +208,10 @@ def _table(caption: str, columns: Sequence[Column]) -> PageTable:
         (" · ".join(column.cells[row] for column in labels), *(one.cells[row] for one in numbers))
         for row in range(len(columns[0].cells))
     ]
-    return PageTable(caption, header, rows)
+    return caption, header, rows
 
 
-def _citation(estimate: Estimate) -> str:
+def _citation(estimate: Findings) -> str:
     data = "" if estimate.origin.data is None else f", from “{estimate.origin.data}”"
     units = counted(estimate.origin.n_units, "unit")
     cost = ""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp.document._svg import Svg, element, text
-from clusterdp.document.charts import Linear, short
+from clusterdp.document.charts import Linear, Scale, short
+from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.findings import Findings
+from clusterdp.estimation.effects.text import plain_label
 from clusterdp.estimation.report.headline import arm_label
-from clusterdp.estimation.report.tables import effect_columns, has_several_arms, plain_label
+from clusterdp.estimation.report.tables import effect_columns, has_several_arms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from clusterdp.document.charts import Scale
-    from clusterdp.estimation.report.results import Effect, Estimate
 
 
 # What the rows of all tables of a page may weigh, and one row beside what it is of.
@@ -38,72 +38,19 @@ _ABOUT_SEGMENTS = (
 _ABOUT_DIFFERENCES = "By how much the effect in a segment exceeds the one that it is compared with."
 
 
-class ForestRow(NamedTuple):
-    """An effect as a row.
+def panels(estimate: Findings) -> list[dict[str, object]]:
+    """Effects in segments, and differences between them, where there are any.
 
-    Attributes:
-        label: The segment.
-        arm: The arm.
-        effect: The number to sort by; empty where there is none.
-        n_units: The units of both arms.
-        bar: The drawn interval.
-        cells: The numbers as text.
+    A panel has tables, one for each metric, that are sorted and filtered together: by arms, if
+    there are several.
     """
-
-    label: str
-    arm: str
-    effect: str
-    n_units: int
-    bar: Svg
-    cells: tuple[str, ...]
-
-
-class ForestTable(NamedTuple):
-    """The effects on one metric.
-
-    Attributes:
-        metric: The metric.
-        header: What the numbers are.
-        axis: The axis of the drawn intervals.
-        overall: The effects on everyone.
-        rows: The effects in segments.
-    """
-
-    metric: str
-    header: tuple[str, ...]
-    axis: Svg
-    overall: list[ForestRow]
-    rows: list[ForestRow]
-
-
-class Panel(NamedTuple):
-    """Tables that are sorted and filtered together.
-
-    Attributes:
-        key: Its name within the page.
-        title: Its heading.
-        about: What it shows, in a sentence.
-        arms: The arms to filter by; one, or none to choose from.
-        tables: A table for each metric.
-        left_out: What was left out; empty if nothing was.
-    """
-
-    key: str
-    title: str
-    about: str
-    arms: tuple[str, ...]
-    tables: list[ForestTable]
-    left_out: str
-
-
-def panels(estimate: Estimate) -> list[Panel]:
-    """Effects in segments, and differences between them, where there are any."""
     reported = [effect for effect in estimate.effects if effect.to_report and effect.of.segment]
     effects = [effect for effect in reported if effect.of.against is None]
     differences = [effect for effect in reported if effect.of.against is not None]
     several = has_several_arms(estimate)
     arms = dict.fromkeys(arm_label(estimate, effect.of.arm) for effect in reported)
-    found, room = [], _MOST_BYTES
+    found: list[dict[str, object]] = []
+    room = _MOST_BYTES
     for key, title, about, every in (
         ("segments", "Effects by segment", _ABOUT_SEGMENTS, effects),
         ("differences", "Differences between segments", _ABOUT_DIFFERENCES, differences),
@@ -116,7 +63,16 @@ def panels(estimate: Estimate) -> list[Panel]:
         ]
         left_out = _left_out(len(every) - len(kept), len(every))
         if every:
-            found.append(Panel(key, title, about, tuple(arms) if several else (), tables, left_out))
+            found.append(
+                {
+                    "key": key,
+                    "title": title,
+                    "about": about,
+                    "arms": tuple(arms) if several else (),
+                    "tables": tables,
+                    "left_out": left_out,
+                }
+            )
     return found
 
 
@@ -154,7 +110,7 @@ def _left_out(n_left_out: int, n_effects: int) -> str:
     )
 
 
-def _table(estimate: Estimate, metric: str, effects: list[Effect]) -> ForestTable:
+def _table(estimate: Findings, metric: str, effects: list[Effect]) -> dict[str, object]:
     """The effects on a metric, with those on everyone above effects in segments."""
     overall = [
         effect
@@ -173,20 +129,23 @@ def _table(estimate: Estimate, metric: str, effects: list[Effect]) -> ForestTabl
     scale = shown_scale([effect.ci(estimate.level) for effect in shown])
     references = {effect.of.arm: effect.effect for effect in overall}
     rows = [
-        ForestRow(
-            label=effect.of.in_short(_LONGEST),
-            arm=arm_label(estimate, effect.of.arm),
-            effect="" if math.isnan(effect.effect) else f"{effect.effect:.6g}",
-            n_units=_n_units(effect),
-            bar=_bar(effect, estimate.level, scale, references.get(effect.of.arm, math.nan)),
-            cells=tuple(columns[name][place] for name in header),
-        )
+        {
+            "label": effect.of.in_short(_LONGEST),
+            "arm": arm_label(estimate, effect.of.arm),
+            "effect": "" if math.isnan(effect.effect) else f"{effect.effect:.6g}",  # to sort by
+            "n_units": _n_units(effect),
+            "bar": _bar(effect, estimate.level, scale, references.get(effect.of.arm, math.nan)),
+            "cells": tuple(columns[name][place] for name in header),
+        }
         for place, effect in enumerate(shown)
     ]
-    n_overall = len(overall)
-    return ForestTable(
-        plain_label(metric), header, _axis(scale), rows[:n_overall], rows[n_overall:]
-    )
+    return {
+        "metric": plain_label(metric),
+        "header": header,
+        "axis": _axis(scale),
+        "overall": rows[: len(overall)],
+        "rows": rows[len(overall) :],
+    }
 
 
 def _n_units(effect: Effect) -> int:

@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from clusterdp._text import plain_text
+from clusterdp._text import shortest_decimal
 from clusterdp.document.text import Column, fitted, wrapped
+from clusterdp.estimation.effects.effect import Effect, within
 from clusterdp.estimation.effects.families import WHY_REPORTED
+from clusterdp.estimation.effects.findings import ArmDistribution, Findings, SegmentTest
+from clusterdp.estimation.effects.text import (
+    NOTHING,
+    limits_text,
+    p_value_text,
+    plain_label,
+    segment_label,
+    to_decimals,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from clusterdp.estimation.metrics.differences import Homogeneity
-    from clusterdp.estimation.reading.cuts import Segment
-    from clusterdp.estimation.report.results import Effect, Estimate
-
-
-_NOTHING = "–"
 # Everyone, in a column of segments.
 _ALL = "all"
-# With more decimals than this a number is shown in powers of ten.
-_MOST_DECIMALS = 9
 
 
-class EffectTable(NamedTuple):
-    """A table of effects of one kind, with its title; none for effects themselves."""
-
-    title: str | None
-    columns: list[Column]
-
-
-def as_text(estimate: Estimate, width: int | None = None) -> str:
+def estimate_text(estimate: Findings, width: int | None = None) -> str:
     """Tables of effects, where they come from, tests and notes; every line fits the width."""
     lines = [line for text in heading(estimate) for line in wrapped(text, width)]
     left_out: dict[str, None] = {}
-    for block in as_blocks(estimate):
-        table, hidden = fitted(block.columns, width)
-        lines += [] if block.title is None else ["", *wrapped(block.title, width)]
+    for title, columns in effect_tables(estimate):
+        table, hidden = fitted(columns, width)
+        lines += [] if title is None else ["", *wrapped(title, width)]
         lines += table
         left_out |= dict.fromkeys(hidden)
-    lines += [line for text in distribution_lines(estimate) for line in wrapped(text, width)]
-    remarks = [*reported_lines(estimate), *test_lines(estimate), *bound_lines(estimate)]
+    lines += [
+        line for text in distribution_lines(estimate.distributions) for line in wrapped(text, width)
+    ]
+    remarks = [*reported_lines(estimate), *segment_test_lines(estimate), *bound_lines(estimate)]
     remarks += [] if "Holm" in left_out else family_lines(estimate)
     remarks += [f"warning: {text}" for text in estimate.warnings]
     remarks += [f"note: {text}" for text in estimate.notes]
@@ -50,7 +47,7 @@ def as_text(estimate: Estimate, width: int | None = None) -> str:
     return "\n".join([*lines, *(line for text in remarks for line in wrapped(text, width, "  "))])
 
 
-def heading(estimate: Estimate) -> list[str]:
+def heading(estimate: Findings) -> list[str]:
     """Where the numbers come from, in a line; and what the release cost, in another."""
     treatment, how = estimate.treatment, f"{estimate.estimator}, from {estimate.mechanism}"
     source = f"Distributions by {treatment}; {how}"
@@ -64,7 +61,7 @@ def heading(estimate: Estimate) -> list[str]:
     return [source, *([estimate.guarantee.in_short()] if estimate.guarantee else [])]
 
 
-def test_lines(estimate: Estimate) -> list[str]:
+def segment_test_lines(estimate: Findings) -> list[str]:
     """Tests that segments have the same effect, each in a line."""
     return [
         f"{', '.join(test.by)}: do effects on {test.metric} of {test.arm} differ between "
@@ -74,10 +71,10 @@ def test_lines(estimate: Estimate) -> list[str]:
     ]
 
 
-def test_columns(estimate: Estimate) -> list[Column]:
+def segment_test_columns(estimate: Findings) -> list[Column]:
     """The same tests as columns."""
 
-    def each(name: str, cell: Callable[[Homogeneity], object], *, is_label: bool = False) -> Column:
+    def each(name: str, cell: Callable[[SegmentTest], object], *, is_label: bool = False) -> Column:
         cells = tuple(plain_label(cell(test)) for test in estimate.tests)
         return Column(name, cells, is_label=is_label)
 
@@ -92,28 +89,38 @@ def test_columns(estimate: Estimate) -> list[Column]:
     ]
 
 
-def distribution_lines(estimate: Estimate) -> list[str]:
+def distribution_lines(distributions: Sequence[ArmDistribution]) -> list[str]:
     """Distributions of outcomes, a line for each value."""
-    return [line for one in estimate.distributions for line in one.lines()]
+    lines = []
+    for one in distributions:
+        where = f", {segment_label(one.segment)}" if one.segment else ""
+        lines.append(f"share of units with {one.outcome} at or below a value, {one.arm}{where}:")
+        width = max(len(shortest_decimal(value)) for value in one.values)
+        lines += [
+            f"  {shortest_decimal(row['value']):>{width}}  {row['share']:7.2%}  "
+            f"[{row['ci_low']:.2%}, {row['ci_high']:.2%}]"
+            for row in one.to_rows()
+        ]
+    return lines
 
 
-def bound_lines(estimate: Estimate) -> list[str]:
+def bound_lines(estimate: Findings) -> list[str]:
     """Bounds for attrition, each in a line."""
 
     def show(number: float | None) -> str:
-        return _NOTHING if number is None else f"{number:.4g}"
+        return NOTHING if number is None else f"{number:.4g}"
 
     return [
         f"{one.of.metric} of {one.of.arm}, of those who would be observed in either arm: between "
         f"{show(one.low)} and {show(one.high)}, {one.level:.0%} limits "
-        f"{_interval(one.limits, show)}, if the arm moves who is observed in one direction only"
+        f"{limits_text(one.limits, show)}, if the arm moves who is observed in one direction only"
         + ("; from the declared ends, as rows do not tell the distribution" * one.from_ends)
         + ("; widened to hold the effect on those observed, which noise had outside" * one.widened)
         for one in estimate.bounds
     ]
 
 
-def reported_lines(estimate: Estimate) -> list[str]:
+def reported_lines(estimate: Findings) -> list[str]:
     """Which effects to report, where some are adjusted, and why."""
     adjusted = [effect for effect in estimate.effects if effect.of.adjusted]
     if not adjusted:
@@ -123,7 +130,7 @@ def reported_lines(estimate: Estimate) -> list[str]:
     return [f"adjusted for {', '.join(map(plain_label, estimate.adjusted_for))}", f"* {why}"]
 
 
-def family_lines(estimate: Estimate) -> list[str]:
+def family_lines(estimate: Findings) -> list[str]:
     """What simultaneous intervals and corrected p-values hold for."""
     sizes: dict[str, set[int]] = {}
     for effect in estimate.effects:
@@ -146,32 +153,18 @@ def _kind(effect: Effect) -> str:
     return f"adjusted {kind}" if effect.of.adjusted else kind
 
 
-def effect_in_short(effect: Effect, level: float = 0.95) -> str:
-    """An effect in a line: what it is of, the number and its interval."""
-    arms = f"{effect.of.arm} against {effect.of.control}"
-    show = to_decimals([effect])
-    interval = f"{100 * level:.4g}% interval {interval_text(effect, level, show)}"
-    return (
-        f"Effect({effect.of.metric}, {effect.of.label}, {arms}: {show(effect.effect)}, "
-        f"std error {show(effect.std_error)}, {interval})"
-    )
-
-
-def as_blocks(estimate: Estimate) -> list[EffectTable]:
-    """The table of effects; that of differences between segments, if there are any."""
+def effect_tables(estimate: Findings) -> list[tuple[str | None, list[Column]]]:
+    """Effects, without a title; and differences between segments with one, if there are any."""
     effects = [effect for effect in estimate.effects if effect.of.against is None]
     differences = [effect for effect in estimate.effects if effect.of.against is not None]
-    found = [EffectTable(None, effect_columns(estimate, effects))] if effects else []
-    if differences:
-        title = "Differences between the effects of segments"
-        found.append(EffectTable(title, effect_columns(estimate, differences)))
-    return found
+    every = [(None, effects), ("Differences between the effects of segments", differences)]
+    return [(title, effect_columns(estimate, rows)) for title, rows in every if rows]
 
 
-def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
+def effect_columns(estimate: Findings, effects: Sequence[Effect]) -> list[Column]:
     """The columns that these effects need; what matters least has the highest rank."""
     by_metric = {
-        metric: to_decimals([effect for effect in effects if effect.of.metric == metric])
+        metric: to_decimals(effect.std_error for effect in effects if effect.of.metric == metric)
         for metric in estimate.metrics
     }
     shows = [by_metric[effect.of.metric] for effect in effects]
@@ -185,7 +178,7 @@ def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column
 
     def intervals(level: Callable[[Effect], float]) -> tuple[str, ...]:
         pairs = zip(effects, shows, strict=True)
-        return tuple(interval_text(effect, level(effect), show) for effect, show in pairs)
+        return tuple(effect.ci_text(level(effect), show) for effect, show in pairs)
 
     columns = [
         *_labels(estimate, effects),
@@ -221,7 +214,7 @@ def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column
     ]
 
 
-def _labels(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
+def _labels(estimate: Findings, effects: Sequence[Effect]) -> list[Column]:
     """What each effect is of, in as few columns as tell effects apart."""
 
     def label(name: str, cells: list[object]) -> Column:
@@ -248,67 +241,15 @@ def _is_adjusted(effect: Effect) -> str:
     return ("yes" if effect.of.adjusted else "no") + (" *" if effect.to_report else "")
 
 
-def has_several_arms(estimate: Estimate) -> bool:
+def has_several_arms(estimate: Findings) -> bool:
     """Whether effects are of more than one arm."""
     return len({effect.of.arm for effect in estimate.effects}) > 1
-
-
-def segment_label(segment: Segment) -> str:
-    """A segment in words: "tier=gold, region=1", or "overall"."""
-    return ", ".join(f"{name}={value}" for name, value in segment) or "overall"
-
-
-def plain_label(label: object) -> str:
-    """A label in one line, whatever it holds."""
-    return plain_text(str(label))
-
-
-def shortened(label: object, longest: int) -> str:
-    """A label in one line, cut off if it is longer."""
-    text = plain_label(label)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def to_decimals(effects: Iterable[Effect], unit: float = 1.0) -> Callable[[float | None], str]:
-    """How the numbers of a metric are shown: to two digits of the smallest standard error.
-
-    Args:
-        effects: The effects on the metric.
-        unit: What numbers are multiples of: 0.01 if they are given in percentage points.
-    """
-    errors = [effect.std_error / unit for effect in effects if effect.std_error > 0]
-    decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 4
-
-    def show(number: float | None) -> str:
-        if number is None or math.isnan(number):
-            return _NOTHING
-        return f"{number:z.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
-
-    return show
-
-
-def interval_text(effect: Effect, level: float, show: Callable[[float | None], str]) -> str:
-    """The interval of an effect; or what it leaves out, if it is everything else."""
-    gap = effect.ci_gap(level)
-    return _interval(effect.ci(level), show) if gap is None else f"not {_interval(gap, show)}"
-
-
-def _interval(bounds: tuple[float, float], show: Callable[[float | None], str]) -> str:
-    is_known = not math.isnan(bounds[0])
-    return f"[{show(bounds[0])}, {show(bounds[1])}]" if is_known else _NOTHING
-
-
-def p_value_text(p_value: float) -> str:
-    """A p-value to four decimals."""
-    if math.isnan(p_value):
-        return _NOTHING
-    return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"
 
 
 def _lift(effect: Effect, level: float) -> str:
     lift = effect.lift(level)
     if lift is None:
-        return _NOTHING
+        return NOTHING
     ratio, low, high = lift
     limits = f"above {low:+.1%}" if math.isinf(high) else f"[{low:+.1%}, {high:+.1%}]"
     return f"{ratio:+.1%} {limits}"
@@ -318,9 +259,9 @@ def _within(number: float | None, bounds: tuple[float, float] | None) -> float |
     """A number as people are shown it: what is possible, where noise took it further."""
     if number is None or bounds is None or math.isnan(number):
         return number
-    return min(max(number, bounds[0]), bounds[1])
+    return within(number, bounds)
 
 
 def _share(effect: Effect) -> str:
     share = effect.privacy_share
-    return _NOTHING if math.isnan(share) else f"{share:.0%}"
+    return NOTHING if math.isnan(share) else f"{share:.0%}"

@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.estimation.effects.findings import Note, Weight
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.metrics.sample_ratio import for_all_arms
-from clusterdp.estimation.reading.covariates import MISSING
+from clusterdp.estimation.reading.covariates import MISSING, RowsBySegment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.reading.covariates import RowsBySegment
-    from clusterdp.estimation.report.results import Effect
 
 
 # The probability of a false alarm about any covariate of an estimate; and about any difference

@@ -6,25 +6,80 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp._named import columns
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.text import Segment
+from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.rows import MATCHED
-from clusterdp.published.rows import (
-    answer_columns,
-)
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.finite import OutcomeSpace
+from clusterdp.published.release import Release
+from clusterdp.published.rows import answer_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     import polars as pl
 
-    from clusterdp.estimation.reading.clusters import LabelWeights
-    from clusterdp.estimation.reading.crossing import AskedExposure
-    from clusterdp.published.release import Release
+
+class ExposureRequest(NamedTuple):
+    """What units were exposed to.
+
+    Attributes:
+        name: An outcome of the release; or a column that is kept or joined.
+        place: The place of the question that has the outcome; None for a column.
+    """
+
+    name: str
+    place: int | None
+
+    @classmethod
+    def parse(cls, name: Any, spaces: Sequence[Categories]) -> ExposureRequest:
+        """An exposure by its name.
+
+        Raises:
+            ParameterError: If it is an outcome that is not 0 or 1 of everyone.
+        """
+        if not isinstance(name, str):
+            raise ParameterError(f"exposure must be the name of an outcome or column, got {name!r}")
+        for place, space in enumerate(spaces):
+            if name in space.declared.missing:
+                raise ParameterError(
+                    f"exposure must be known of every unit, and {name!r} may be missing; take an "
+                    "exposure that is not"
+                )
+            if name in space.declared.names:
+                outcome = space.declared.spaces[name]
+                if not isinstance(outcome, OutcomeSpace) or outcome.values != (0.0, 1.0):
+                    raise ParameterError(
+                        f"exposure must have the values 0 and 1, and {name!r} was declared as "
+                        f"{outcome}; take an outcome that was declared as 0,1"
+                    )
+                return cls(name, place)
+        return cls(name, None)
+
+    def check(self, release: Release, joined: Collection[str]) -> None:
+        """Raise a ParameterError unless there is such an exposure, once.
+
+        Args:
+            release: The release.
+            joined: The columns of the analyst's table.
+        """
+        columns = release.columns
+        if self.place is not None and self.name in joined:
+            raise ParameterError(
+                f"exposure {self.name!r} is an outcome of the release and a column of the segments "
+                "table; rename or drop the column"
+            )
+        others = (columns.unit, *columns.cell)
+        offered = [name for name in (*columns.public, *joined) if name not in others]
+        if self.place is None and self.name not in offered:
+            there = ", ".join(map(repr, (*columns.outcomes, *offered)))
+            raise ParameterError(
+                "exposure must be an outcome of the release, or a column that is kept or joined, "
+                f"got {self.name!r}; there are {there}"
+            )
 
 
-Segment = tuple[tuple[str, Any], ...]
-
-
-class Cuts(NamedTuple):
+class SegmentRequest(NamedTuple):
     """What rows are cut by, and what is known of them.
 
     Attributes:
@@ -33,20 +88,25 @@ class Cuts(NamedTuple):
         dimensions: The columns to cut by, see `parse_dimensions`.
         covariates: The columns to adjust for.
         exposure: The exposure; None if there is none.
-        labels: What units count by noisy labels, where clusters are private; else None.
+        inversion: What units count by noisy labels, where clusters are private; else None.
     """
 
     table: Any
     on: str | None
     dimensions: list[tuple[str, ...]]
     covariates: tuple[str, ...]
-    exposure: AskedExposure | None = None
-    labels: LabelWeights | None = None
+    exposure: ExposureRequest | None = None
+    inversion: ClusterInversion | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything is asked for that only rows tell."""
+        return bool(self.dimensions or self.covariates or self.exposure)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every column to cut by or to adjust for."""
-        return (*columns_of(self.known), *self.covariates)
+        return (*dimension_columns(self.known), *self.covariates)
 
     @property
     def known(self) -> list[tuple[str, ...]]:
@@ -55,7 +115,7 @@ class Cuts(NamedTuple):
 
     def known_of(self, dimension: tuple[str, ...]) -> tuple[str, ...]:
         """The columns of a dimension that are known of units."""
-        private = None if self.labels is None else self.labels.column
+        private = None if self.inversion is None else self.inversion.column
         return tuple(name for name in dimension if name != private)
 
     def cut(
@@ -65,11 +125,11 @@ class Cuts(NamedTuple):
         known = self.known_of(dimension)
         parts = _cut(holding(tables, known), known) if known else [((), tables[0])]
         for segment, part in parts:
-            if len(known) == len(dimension) or self.labels is None:
+            if len(known) == len(dimension) or self.inversion is None:
                 yield segment, part
                 continue
-            for group in self.labels.groups:
-                values = {**dict(segment), self.labels.column: group}
+            for group in self.inversion.groups:
+                values = {**dict(segment), self.inversion.column: group}
                 yield tuple((name, values[name]) for name in dimension), part
 
     @property
@@ -81,7 +141,7 @@ class Cuts(NamedTuple):
     @property
     def used(self) -> tuple[str, ...]:
         """Every column that decides anything, and the name of an exposure."""
-        asked = (*columns_of(self.dimensions), *self.covariates)
+        asked = (*dimension_columns(self.dimensions), *self.covariates)
         return (*asked, *([] if self.exposure is None else [self.exposure.name]))
 
 
@@ -101,11 +161,11 @@ def parse_dimensions(by: Any, release: Release) -> list[tuple[str, ...]]:
         if isinstance(entry, str):
             whole = entry in (*release.columns.public, release.columns.true_cluster)
             names = [entry] if whole else [name.strip() for name in entry.split(",")]
-        found[tuple(dict.fromkeys(parse_names("by", names)))] = None
+        found[tuple(dict.fromkeys(parse_column_names("by", names)))] = None
     return list(found)
 
 
-def parse_names(parameter: str, names: Any) -> tuple[str, ...]:
+def parse_column_names(parameter: str, names: Any) -> tuple[str, ...]:
     """One column or several, as a tuple."""
     listed = (names,) if isinstance(names, str) else names
     if isinstance(listed, list | tuple) and all(isinstance(name, str) for name in listed):
@@ -123,7 +183,7 @@ def check_dimensions(
     offered = [name for name in schema.names() if name not in reserved]
     if columns.true_cluster is not None:
         offered = [columns.true_cluster if name == columns.cluster else name for name in offered]
-    for name in columns_of(dimensions):
+    for name in dimension_columns(dimensions):
         if columns.true_cluster is not None and name == columns.cluster:
             raise ParameterError(
                 f"cannot cut by {name!r}: its labels are noisy, so every group mixes all clusters; "
@@ -135,7 +195,7 @@ def check_dimensions(
             )
 
 
-def columns_of(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
+def dimension_columns(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
     """Every column of some dimensions, once."""
     return tuple(dict.fromkeys(name for dimension in dimensions for name in dimension))
 

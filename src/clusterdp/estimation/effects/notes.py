@@ -1,0 +1,199 @@
+"""Notes for whoever uses an estimate, and checks of the data it rests on, each with a verdict.
+
+Estimates are unbiased, so a mean may be a little outside the range of its metric. Far outside, or
+other in one fold than in another, it is of rows that were chosen by their noise.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from clusterdp._text import counted
+from clusterdp.cells.layout import Layout
+from clusterdp.estimation.effects.effect import FEW_UNITS, Effect
+from clusterdp.estimation.effects.intervals import two_sided
+from clusterdp.estimation.effects.text import segment_label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# This many segments are named; more are counted.
+_NAMED = 3
+# The probability of a false alarm about any mean of an estimate, and about any segment's folds.
+_LEVEL = 1e-3
+# Closer to the range than this many standard errors, no mean raises an alarm.
+_NEAR = 4.0
+_CHOSEN = (
+    "Rows that chose a segment cannot measure its effect: choose by one fold, and estimate on "
+    "another (holdout, --holdout)"
+)
+_FEW = f"fewer than {FEW_UNITS} units in an arm, so intervals are wide and by Student's t"
+_NO_NUMBERS = "too few units in an arm, so there are no numbers"
+Verdict = Literal["fine", "note", "warning"]
+
+
+class Weight(IntEnum):
+    """How much a note matters; the heaviest is shown first."""
+
+    WARNING = 0  # numbers may be wrong
+    SCOPE = 1  # who or what the numbers are about
+    METHOD = 2  # how they were computed
+
+
+class Note(NamedTuple):
+    """A remark.
+
+    Attributes:
+        text: The remark.
+        weight: How much it matters.
+        segment: The segment that it is about; None if it is about all numbers.
+    """
+
+    text: str
+    weight: Weight = Weight.METHOD
+    segment: str | None = None
+
+
+def sorted_notes(notes: Iterable[Note]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Warnings, then the other notes by weight. What is said of many segments is said once."""
+    about: dict[tuple[Weight, str], dict[str, None]] = {}
+    for note in notes:
+        segments = about.setdefault((note.weight, note.text), {})
+        if note.segment is not None:
+            segments[note.segment] = None
+    lines = [
+        (weight, _gathered(text, list(segments)))
+        for (weight, text), segments in sorted(about.items(), key=lambda item: item[0][0])
+    ]
+    warnings = tuple(line for weight, line in lines if weight == Weight.WARNING)
+    return warnings, tuple(line for weight, line in lines if weight != Weight.WARNING)
+
+
+def _gathered(text: str, segments: list[str]) -> str:
+    if not segments:
+        return text
+    if len(segments) > _NAMED:
+        return f"{counted(len(segments), 'segment')}: {text}"
+    return f"{'; '.join(segments)}: {text}"
+
+
+class DataCheck(NamedTuple):
+    """A question about the data, and the answer.
+
+    Attributes:
+        question: What was checked.
+        verdict: Whether numbers can be used as they are ("fine"), are of other people than one
+            might think ("note"), or may be wrong ("warning").
+        found: What was found, a sentence each.
+    """
+
+    question: str
+    verdict: Verdict
+    found: tuple[str, ...]
+
+    @classmethod
+    def from_notes(cls, question: str, notes: Sequence[Note], *, fine: str) -> DataCheck:
+        """A check that found these notes; `fine` is said if there are none."""
+        if not notes:
+            return cls(question, "fine", (fine,))
+        warnings, remarks = sorted_notes(notes)
+        return cls(question, "warning" if warnings else "note", (*warnings, *remarks))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {**self._asdict(), "found": list(self.found)}
+
+
+def arms_check(layout: Layout, notes: Sequence[Note]) -> DataCheck:
+    """Whether arms have their planned shares, from what the check of sample ratios noted."""
+    sizes = layout.sizes.sum(axis=0)
+    shares = [
+        f"{arm} {size / layout.n_units:.1%}" for arm, size in zip(layout.arms, sizes, strict=True)
+    ]
+    like = "equal ones, as nothing was declared" if layout.arm_shares is None else "as declared"
+    fine = f"they do, as far as can be seen ({like}), in all clusters: {', '.join(shares)}"
+    return DataCheck.from_notes("Do arms have their planned shares?", notes, fine=fine)
+
+
+def segment_size_check(effects: Sequence[Effect]) -> list[DataCheck]:
+    """Whether every segment has units enough for numbers; nothing if there are no segments."""
+    arm_sizes: dict[str, int] = {}
+    for one in effects:
+        if one.of.segment and one.of.against is None:
+            n_units = 0 if math.isnan(one.effect) else min(one.n_treated, one.n_control)
+            label = segment_label(one.of.segment)
+            arm_sizes[label] = min(arm_sizes.get(label, n_units), n_units)
+    if not arm_sizes:
+        return []
+    notes = [
+        Note(_FEW if n_units else _NO_NUMBERS, Weight.SCOPE, name)
+        for name, n_units in arm_sizes.items()
+        if n_units < FEW_UNITS
+    ]
+    smallest = min(arm_sizes, key=lambda name: arm_sizes[name])
+    fine = f"the smallest arm of any, in {smallest}, has {counted(arm_sizes[smallest], 'unit')}"
+    return [DataCheck.from_notes("Do segments have units enough?", notes, fine=fine)]
+
+
+def range_notes(effects: Sequence[Effect]) -> list[Note]:
+    """Means of arms that are outside the range of their metric by more than chance."""
+    means = [
+        (effect, arm, mean, error, max(effect.possible[0] - mean, mean - effect.possible[1], 0.0))
+        for effect in effects
+        if effect.possible is not None and effect.of.against is None
+        for arm, mean, error in (
+            (effect.of.arm, effect.treated_mean, effect.treated_std_error),
+            (effect.of.control, effect.control_mean, effect.control_std_error),
+        )
+        if mean is not None and error is not None and error > 0
+    ]
+    far: dict[tuple[str, str, object], Note] = {}
+    for effect, arm, mean, error, off in means:
+        is_chance = two_sided(off, error, effect.degrees) / 2 * len(means) >= _LEVEL
+        if off <= _NEAR * error or is_chance:
+            continue
+        text = (
+            f"the mean of {effect.of.metric} in arm {arm} is {mean:.3g}, {off / error:.0f} "
+            f"standard errors outside what is possible. {_CHOSEN}"
+        )
+        where = effect.of.label if effect.of.segment else None
+        far[effect.of.metric, effect.of.label, arm] = Note(text, Weight.WARNING, where)
+    return list(far.values())
+
+
+def fold_notes(by_fold: Sequence[Sequence[Effect]], n_segments: int) -> list[Note]:
+    """Segments whose effect in one fold is not that in another.
+
+    Args:
+        by_fold: Effects that stand out, each fold by fold.
+        n_segments: How many effects there are in segments.
+    """
+    return [
+        Note(
+            f"the effect on {of.metric} of {of.arm} is "
+            + ", ".join(f"{one.effect:.3g} in fold {fold}" for fold, one in enumerate(effects))
+            + f": they differ by more than chance (p = {p_value:.2g}). {_CHOSEN}",
+            Weight.WARNING,
+            of.label,
+        )
+        for effects in by_fold
+        for of, p_value in [(effects[0].of, _same_effect_p_value(effects))]
+        if p_value * n_segments < _LEVEL
+    ]
+
+
+def _same_effect_p_value(effects: Sequence[Effect]) -> float:
+    """That all folds have the same effect (Bonferroni over pairs); one where none has any."""
+    pairs = list(combinations([one for one in effects if one.std_error > 0], 2))
+    p_values = [
+        two_sided(
+            one.effect - other.effect,
+            math.hypot(one.std_error, other.std_error),
+            min(one.degrees, other.degrees),
+        )
+        for one, other in pairs
+    ]
+    return min(min(p_values, default=1.0) * len(pairs), 1.0)

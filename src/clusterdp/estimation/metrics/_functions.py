@@ -1,0 +1,93 @@
+"""Texts of metrics as functions of the category of a question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.grammar import Parser
+from clusterdp.outcomes.metric import Metric, Threshold
+from clusterdp.outcomes.number import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+def take_call(parser: Parser) -> tuple[str, str] | None:
+    """The function and the outcome of a text such as `p90(rounds)`; None if it is none."""
+    if parser.kind() != "name" or parser.kind(ahead=1) != "(":
+        return None
+    name = parser.take("name")
+    parser.take("(")
+    outcome = parser.take("name")
+    parser.take(")")
+    parser.end()
+    return name, outcome
+
+
+def question_of(used: Collection[str], text: str, spaces: Sequence[Categories]) -> int:
+    """The index of the question that has some outcomes.
+
+    Args:
+        used: The outcomes.
+        text: What uses them.
+        spaces: The categories of the release, question by question.
+
+    Raises:
+        ParameterError: If none has them, or several do.
+    """
+    names = [name for space in spaces for name in space.declared.names]
+    for name in sorted(set(used) - set(names)):
+        raise ParameterError(
+            f"{text!r} uses {name!r}, which is no declared outcome; the outcomes are "
+            f"{', '.join(map(repr, names))}"
+        )
+    held = [index for index, space in enumerate(spaces) if {*used} & set(space.declared.names)]
+    if len(held) > 1:
+        together = ",".join(name for name in names if name in used)
+        raise ParameterError(
+            f"{text!r} uses outcomes of different questions, and no unit answers two; the owner "
+            f"would have to ask them together (--question {together})"
+        )
+    return held[0]
+
+
+def naming_observed(metric: Metric, spaces: Sequence[Categories]) -> Metric:
+    """The same metric; what says whether an outcome was observed is known as such."""
+    return metric.naming_observed([name for space in spaces for name in space.declared.missing])
+
+
+def metric_function(metric: Metric, space: Categories) -> CategoryFunction:
+    """A metric as a function of the category.
+
+    Raises:
+        ParameterError: If categories do not tell it.
+    """
+    declared, name = space.declared, str(metric)
+    if metric in declared.metrics:
+        return CategoryFunction.declared(name, space, declared.metrics.index(metric))
+    metric.check(declared.spaces)
+    for factor in metric.factors:
+        if isinstance(factor, Threshold) and not is_exact(factor, space):
+            raise ParameterError(
+                f"{name!r} compares the number {factor.outcome!r} with a value that is no cut, "
+                "where units were rounded across it; the owner would have to declare it "
+                f'(--metric "{name}")'
+            )
+    values = space.values_of(metric)
+    if not np.ptp(values):
+        raise ParameterError(f"{name!r} is the same in every category; ask for something else")
+    return CategoryFunction.from_values(name, values, space)
+
+
+def is_exact(comparison: Threshold, space: Categories) -> bool:
+    """Whether no number is rounded across a threshold."""
+    number = space.declared.spaces[comparison.outcome]
+    if not isinstance(number, Number):
+        return True
+    grid = space.grids[list(space.declared.numbers).index(comparison.outcome)]
+    return grid.holds_cuts(comparison.cuts(number))

@@ -1,0 +1,467 @@
+"""What every metric is estimated from, and what is found.
+
+A metric is estimated by a `MetricEstimator` from the rows of questions (`QuestionRows`). These are
+read as functions of the category (`MetricData`), segment by segment (`SegmentData`): an arm's mean
+is a sum over rows with public weights, calibrated by published sums.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp.cells.layout import Layout
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.effect import (
+    NO_EFFECT,
+    Effect,
+    EffectArrays,
+    Estimator,
+    Target,
+    to_effect,
+)
+from clusterdp.estimation.effects.findings import ArmDistribution, AttritionBounds, SegmentTest
+from clusterdp.estimation.effects.intervals import TrueClusterInterval
+from clusterdp.estimation.effects.notes import DataCheck, Note, Weight
+from clusterdp.estimation.effects.text import Segment, segment_label
+from clusterdp.estimation.means import adjustment
+from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means, weigh
+from clusterdp.estimation.means.calibration import CalibratedSums, Calibration, fit_calibration
+from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
+from clusterdp.estimation.means.responses import CellMoments, ProfileSums
+from clusterdp.estimation.means.sums import WeightedSums
+from clusterdp.estimation.means.weights import CellWeights, weigh_by_labels
+from clusterdp.estimation.reading.clusters import ClusterInversion, inverted_cluster_notes
+from clusterdp.estimation.reading.covariates import RowsBySegment
+from clusterdp.estimation.reading.profiles import ResponseCounts, spread_cells
+from clusterdp.estimation.reading.segments import RowCounts
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.grammar import parse_metric
+from clusterdp.published.release import ReleasedQuestion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# What segments are compared with: the rest of their dimension, or each other.
+Differences = Literal["rest", "pairs"]
+
+
+class EstimateRequest(NamedTuple):
+    """What to estimate, whatever the metric.
+
+    Attributes:
+        layout: The cells, with the control to compare with.
+        estimator: How cells are weighed.
+        covariates: What to adjust for.
+        use_sums: Whether rows are calibrated by published sums.
+        holdout: The fold whose rows are used alone; None for all rows.
+        differences: What segments are compared with; None if with nothing.
+        level: The confidence level.
+        inversion: What units count by noisy labels, where clusters are private; else None.
+        is_exposed: Whether effects on those exposed are asked for.
+    """
+
+    layout: Layout
+    estimator: Estimator
+    covariates: tuple[str, ...]
+    use_sums: bool
+    holdout: int | None
+    differences: Differences | None
+    level: float
+    inversion: ClusterInversion | None = None
+    is_exposed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MetricFindings:
+    """What was found, of one metric or of all.
+
+    Attributes:
+        effects: Effects.
+        tests: Tests that segments have the same effect.
+        notes: Remarks on them.
+        distributions: Distributions of outcomes.
+        bounds: Bounds for attrition.
+        checks: Checks of the data.
+        shares: The metrics that are shares of units.
+        ranges: Metrics with the least and the largest value that they can have.
+        folds: Effects in segments that stand out, each fold by fold.
+        means: The functions whose means effects are on, with the question of each.
+    """
+
+    effects: list[Effect] = field(default_factory=list)
+    tests: list[SegmentTest] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    distributions: list[ArmDistribution] = field(default_factory=list)
+    bounds: list[AttritionBounds] = field(default_factory=list)
+    checks: list[DataCheck] = field(default_factory=list)
+    shares: list[str] = field(default_factory=list)
+    ranges: list[tuple[str, tuple[float, float]]] = field(default_factory=list)
+    folds: list[list[Effect]] = field(default_factory=list)
+    means: list[tuple[QuestionRows, CategoryFunction]] = field(default_factory=list)
+
+    def add(self, other: MetricFindings) -> None:
+        """Take in what was found of another metric."""
+        for one in fields(self):
+            getattr(self, one.name).extend(getattr(other, one.name))
+
+    def check(self, question: str, notes: Sequence[Note], *, fine: str) -> None:
+        """Take in what a check found; `fine` is what it says if that is nothing."""
+        self.notes.extend(notes)
+        self.checks.append(DataCheck.from_notes(question, notes, fine=fine))
+
+    def describe(self, name: str, values: FloatArray, *, is_share: bool = False) -> None:
+        """Take in what values a metric can have, and whether it is a share of units."""
+        self.ranges.append((name, (float(values.min()), float(values.max()))))
+        self.shares.extend([name] * is_share)
+
+
+class MetricEstimator(Protocol):
+    """A metric that can be estimated."""
+
+    def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
+        """Its effects, from all questions of a release.
+
+        Raises:
+            ParameterError: If the rows do not tell it.
+        """
+        ...
+
+
+class QuestionRows(NamedTuple):
+    """The rows of a question, which metrics are estimated from.
+
+    Attributes:
+        question: What is published of some outcomes, rows among it.
+        rows: These rows as counts.
+        request: What to estimate, whatever the metric.
+    """
+
+    question: ReleasedQuestion
+    rows: RowCounts
+    request: EstimateRequest
+
+    def decode(self, function: CategoryFunction) -> DecodedFunction:
+        """What the question tells of a function of its category."""
+        request = self.request
+        return DecodedFunction.from_question(
+            function,
+            self.question,
+            request.layout,
+            use_sums=request.use_sums,
+            holdout=request.holdout,
+        )
+
+    def read(self, *functions: CategoryFunction) -> list[MetricData]:
+        """The rows as some functions read them."""
+        return [
+            MetricData.from_rows(self.decode(one), self.rows, self.request) for one in functions
+        ]
+
+    def noise_notes(self, name: str, decoded: Sequence[DecodedFunction]) -> list[Note]:
+        """That rows are too noisy to tell what a metric is made of, as far as that is public."""
+        size = max(int(self.request.layout.sizes.sum(axis=0).min()), 1)
+        noise = [one.noise for one in decoded if not one.readings]
+        declare = _remedy(decoded[0].name, self.question.space)
+        errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
+        if errors and max(errors) > 1:
+            times = f"{max(errors):.3g} times what values span"
+            told = f"rows tell next to nothing of it: an arm's mean has noise of about {times}"
+            return [Note(f"{name}: {told}; {declare}", Weight.WARNING)]
+        if any(one.is_unseen(np.array(1 / size)) for one in noise):
+            told = "a few rows carry most of its noise, so standard errors are upper bounds"
+            return [Note(f"{name}: {told}; {declare}", Weight.SCOPE)]
+        return []
+
+    def means_alone_notes(self, name: str, *, is_exposed: bool | None = None) -> list[Note]:
+        """That something which is no mean was asked for beside what there is of means alone."""
+        asked = {
+            "differences between segments": self.request.differences,
+            "adjusted effects": self.request.covariates,
+            "effects on those exposed": self.request.is_exposed
+            if is_exposed is None
+            else is_exposed,
+        }
+        what = " and ".join(one for one, is_asked in asked.items() if is_asked)
+        text = (
+            f"{what} are of means alone, not of {name}, whose effects are as they would be "
+            "without; ask for a mean or a share beside it"
+        )
+        return [Note(text, Weight.SCOPE)] if what else []
+
+
+class ArmPairMeans(NamedTuple):
+    """The means of control and of a treatment.
+
+    Attributes:
+        found: Calibrated.
+        means: With their variances.
+        scores: Of the groups that were assigned as a whole; None if units were.
+    """
+
+    found: CalibratedSums
+    means: ArmMeans
+    scores: tuple[GroupScores, ...] | None = None
+
+
+class SegmentEffect(NamedTuple):
+    """The effect of an arm in one segment, with what covariances need.
+
+    Attributes:
+        value: The effect.
+        arrays: The same with its variances, as arrays.
+        sampling: The variance of sampling, which can be negative by chance.
+        found: The calibrated means of control and of the treatment; None where an arm has no unit.
+        n_units: Units of all arms.
+        scores: Of the groups that were assigned to control and to the treatment as a whole; None if
+            units were.
+    """
+
+    value: Effect
+    arrays: EffectArrays
+    sampling: float
+    found: CalibratedSums | None
+    n_units: int
+    scores: tuple[GroupScores, ...] | None = None
+
+    @property
+    def of(self) -> Target:
+        """What it is of."""
+        return self.value.of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MetricData:
+    """The rows of a release as a metric reads them.
+
+    Attributes:
+        decoded: The metric, as responses and published sums tell it.
+        request: What to estimate.
+        rows: Counts of rows.
+        calibration: By published sums.
+    """
+
+    decoded: DecodedFunction
+    request: EstimateRequest
+    rows: RowCounts
+    calibration: Calibration
+
+    @classmethod
+    def from_rows(
+        cls,
+        decoded: DecodedFunction,
+        rows: RowCounts,
+        request: EstimateRequest,
+        ridge: FloatArray | None = None,
+    ) -> MetricData:
+        """The rows as they are read by a metric; `ridge` as in `fit_calibration`."""
+        calibration = fit_calibration(
+            decoded.readings,
+            rows.profiles,
+            ProfileSums.from_rows(rows.whole, rows.profiles, decoded.outputs),
+            decoded.noise,
+            ridge,
+        )
+        return cls(decoded=decoded, request=request, rows=rows, calibration=calibration)
+
+
+class SegmentData:
+    """The rows of a segment, or of everyone, as a metric reads them.
+
+    Attributes:
+        whole: What they are part of.
+        segment: The segment.
+        places: The profiles that they are in.
+        profiles: These profiles.
+        sums: Sums over them.
+        moments: Moments of cells.
+        n_asked: How many units of each cell were asked; axes `[cluster, arm]`.
+        empty_arms: The arms that have no unit which was asked.
+        is_true_cluster: Whether the segment is of a true cluster, whose units are not known one by
+            one.
+        factors: What units count by given labels; None if cells are compared as they are.
+
+    Args:
+        whole: What they are part of.
+        segment: The segment.
+        counted: Its rows.
+    """
+
+    def __init__(self, whole: MetricData, segment: Segment, counted: ResponseCounts) -> None:
+        self.whole, self.segment, self._counted = whole, segment, counted
+        self.places, found = np.unique(counted.profiles, return_inverse=True)
+        self.profiles = whole.rows.profiles.chosen(self.places)
+        self.sums = ProfileSums.from_rows(
+            counted._replace(profiles=found), self.profiles, whole.decoded.outputs
+        )
+        self.moments = self.sums.cell_moments(self.profiles)
+        asked = self.moments.asked
+        self.n_asked: IntArray = self.moments.sizes if asked is None else asked
+        arms = whole.request.layout.arms
+        self.empty_arms = [arms[arm] for arm in np.flatnonzero(self.n_asked.sum(axis=0) == 0)]
+        inversion = whole.request.inversion
+        self.is_true_cluster = inversion is not None and inversion.column in dict(segment)
+        self.factors = None if inversion is None else inversion.factors(segment)
+
+    def plain_effects(self) -> list[SegmentEffect]:
+        """Effects arm by arm."""
+        return self._effects(self.moments.sizes, self.pair_means, is_adjusted=False)
+
+    def pair_means(self, arms: list[int], weights: CellWeights) -> ArmPairMeans:
+        """The means of two arms, cells weighed as given."""
+        profiles, calibration = self.profiles, self.whole.calibration
+        each = spread_cells(weights.of_units(), profiles, arms)
+        found = calibration.apply(WeightedSums.from_rows(self.sums, each, self.places))
+        # Cells are no strata where units count by their labels.
+        is_cut = self.segment or self.factors is not None
+        known = None if is_cut else calibration.known_cells(arms)
+        both = to_means(found, self.moments.of_arms(arms), weights, known=known)
+        if profiles.assigned is None:
+            return ArmPairMeans(found, both)
+        rows = (self.sums, self.places)
+        scores = tuple(profile_scores(profiles.assigned, *rows, one, calibration) for one in each)
+        return ArmPairMeans(found, both.between_groups(scores), scores)
+
+    def adjusted_effects(self, every: RowsBySegment) -> list[SegmentEffect]:
+        """Effects arm by arm, adjusted for covariates."""
+        profiles, n_slopes = self.whole.rows.profiles, len(every.given.regressors)
+        known = adjustment.to_covariate_rows(
+            every, self.segment, self._counted, profiles, self.whole.decoded.outputs
+        )
+        sums = known.covariate_sums(n_slopes)
+
+        def means(arms: list[int], weights: CellWeights) -> ArmPairMeans:
+            plain = self.pair_means(arms, weights)
+            rows, moments, explained = adjustment.adjusted_means(
+                known, sums, weights, arms, len(profiles.cells), plain.found
+            )
+            found = self.whole.calibration.apply(rows)
+            both = to_means(found, moments, weights, n_slopes, explained)
+            return ArmPairMeans(found, both.explained(plain.means, explained))
+
+        return self._effects(known.sizes, means, is_adjusted=True)
+
+    def _effects(
+        self,
+        sizes: IntArray,
+        means: Callable[[list[int], CellWeights], ArmPairMeans],
+        *,
+        is_adjusted: bool,
+    ) -> list[SegmentEffect]:
+        """Effects arm by arm: NaN where an arm has no units, or none that was asked."""
+        layout, effects = self.whole.request.layout, []
+        for arm in layout.treatments:
+            pair = [layout.control, arm]
+            weights = self.weigh(sizes, pair)
+            of = self.target(self.whole.decoded.name, arm)._replace(adjusted=is_adjusted)
+            found, arrays, sampling, scores = None, NO_EFFECT, np.nan, None
+            if is_known := self.are_known(pair, weights):
+                found, both, scores = means(pair, weights)
+                arrays = both.effects(layout.of_arms(pair), self.whole.decoded.outputs.middle)
+                sampling = float(both.sampling.sum())
+            value = to_effect(arrays, of, self.arm_sizes(weights))
+            if is_known and self.is_true_cluster:
+                moments = self.moments.of_arms(pair)
+                interval = _true_cluster_interval(value, both.means, moments, weights)
+                value = replace(value, interval=interval)
+            effects.append(SegmentEffect(value, arrays, sampling, found, int(sizes.sum()), scores))
+        return effects
+
+    def target(self, metric: str, arm: int) -> Target:
+        """What an effect of an arm is of."""
+        layout = self.whole.request.layout
+        return Target(metric, layout.arms[arm], layout.arms[layout.control], self.segment)
+
+    def are_known(self, arms: list[int], weights: CellWeights) -> bool:
+        """Whether both arms have units, and some that were asked where arms are compared."""
+        used = np.abs(weights.shares) > 0
+        asked = np.where(used, self.n_asked[:, arms], 0).sum(axis=0)
+        return bool(self.arm_sizes(weights).all() and asked.all())
+
+    def arm_sizes(self, weights: CellWeights) -> IntArray:
+        """Units of both arms; in a true cluster estimated, and zero if not above."""
+        if not self.is_true_cluster or self.factors is None:
+            return np.asarray(weights.sizes.sum(axis=0))
+        counted = (weights.sizes * self.factors).sum(axis=0)
+        return np.asarray(np.maximum(np.rint(counted), 0), dtype=np.int64)
+
+    def weigh(self, sizes: IntArray, arms: list[int]) -> CellWeights:
+        """Weights of the cells of some arms; `sizes` are of all arms."""
+        request = self.whole.request
+        if self.factors is not None:
+            return weigh_by_labels(sizes, self.factors, arms)
+        # A group that has totals of its own is calibrated best with the weights of these.
+        as_totals = frozenset(name for name, _ in self.segment) in self.whole.decoded.breakdowns
+        return weigh(sizes, request.layout, arms, request.estimator, as_totals=as_totals)
+
+    def notes(self, effects: list[Effect]) -> list[Note]:
+        """Remarks on the effects of a segment."""
+        request, name = self.whole.request, segment_label(self.segment)
+        layout, metric, sizes = request.layout, self.whole.decoded.name, self.moments.sizes
+        if self.is_true_cluster:
+            return inverted_cluster_notes(name, effects)
+        if self.empty_arms:
+            arms, text = ", ".join(map(str, self.empty_arms)), "no units in arm {}, so no effect"
+            if (sizes.sum(axis=0) > 0).all():
+                text = f"no unit in arm {{}} was asked about {metric}, so it is not reported"
+            return [Note(text.format(arms), Weight.SCOPE, name)]
+        notes = []
+        there = (sizes.sum(axis=1) > 0) & layout.complete
+        weights = [self.weigh(sizes, [layout.control, arm]) for arm in layout.treatments]
+        n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
+        if n_pooled and request.estimator == "stratified" and self.factors is None:
+            text = (
+                "clusters with few units of the segment were pooled; units there are weighted by "
+                "the inverse of their arm's share"
+            )
+            notes.append(Note(text, Weight.METHOD, name))
+        lone = [str(layout.arms[arm]) for arm in np.flatnonzero(self.n_asked.sum(axis=0) == 1)]
+        if lone:
+            asked = "" if self.moments.asked is None else f" was asked about {metric}"
+            text = f"one unit in arm {', '.join(lone)}{asked}, so no interval"
+            notes.append(Note(f"{text}, and no number is reported", Weight.SCOPE, name))
+        if math.isfinite(min(one.degrees for one in effects)):
+            text = "few units, or a few with most of the weight: intervals are by Student's t"
+            notes.append(Note(text, Weight.METHOD, name))
+        return notes
+
+
+def _remedy(name: str, space: Categories) -> str:
+    """What would make a metric more precise: that the owner declares it, where that is possible."""
+    try:
+        parse_metric(name).check(space.declared.spaces)
+    except ParameterError:
+        return "ask for a product or a threshold, which the owner could declare"
+    return f'the owner would have to declare it (--metric "{name}")'
+
+
+def _true_cluster_interval(
+    value: Effect, means: FloatArray, moments: CellMoments, weights: CellWeights
+) -> TrueClusterInterval:
+    """The interval of an effect in a true cluster.
+
+    Args:
+        value: The effect, with its standard error, and with arms' estimated units.
+        means: Of control and the treatment, as distances from the middle.
+        moments: Of the cells of both arms.
+        weights: Of the same cells.
+    """
+    each = weights.of_units() ** 2 * moments.sizes
+    leans, spreads = (each * (moments.means - means)).sum(axis=0), each.sum(axis=0)
+    treated = value.n_treated / (value.n_treated + value.n_control)
+    control = 1 - treated
+    lean = float(control * leans[1] - treated * leans[0])
+    spread = float(control**2 * spreads[1] + treated**2 * spreads[0])
+    # A sum of squares is nowhere below zero; what was estimated of it can be, by chance.
+    sampling = max(value.sampling_variance, lean**2 / spread)
+    return TrueClusterInterval(
+        effect=value.effect,
+        variance=sampling + value.privacy_variance,
+        lean=lean,
+        spread=spread,
+        degrees=value.degrees,
+    )
