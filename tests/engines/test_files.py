@@ -13,7 +13,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import assert_refused, release
 from clusterdp.rows.column_types import NO_NUMBER, PLAIN, texts_as_numbers
-from clusterdp.sources.files import open_files
+from clusterdp.sources.opening import scan_files
 from clusterdp.sources.source import ColumnRequest, NamedSource
 from clusterdp.sources.text import find_delimiter
 from source_forms import FORMS
@@ -135,7 +135,7 @@ def test_types_of_other_lines_do_not_decide_how_a_json_outcome_is_read(tmp_path:
         path = tmp_path / "t.ndjson"
         path.write_text("".join(f'{{"user": "a", "n": 1, "o": {line}}}\n' for line in lines))
         wanted = ColumnRequest(public=("user", "n"), outcomes=("o",))
-        rows = open_files(NamedSource(name=str(path)), wanted)
+        rows = scan_files(NamedSource(name=str(path)), wanted)
         assert rows.collect_schema() == {"user": pl.String, "n": pl.Int64, "o": pl.String}
         return texts_as_numbers(rows, ["o"], PLAIN).collect()["o"].to_list()
 
@@ -171,7 +171,7 @@ def test_types_follow_from_all_rows_of_all_files(tmp_path: Path) -> None:
         odd = ("007", "word") if part == 13 else (str(part), f"{part}.5")
         (tmp_path / f"{part:02}.csv").write_text(f"user,score,o\n{odd[0]},{odd[1]},1\n")
     wanted = ColumnRequest(public=("user", "score"), outcomes=("o",), unit="user")
-    rows = open_files(NamedSource(name=str(tmp_path)), wanted).collect()
+    rows = scan_files(NamedSource(name=str(tmp_path)), wanted).collect()
     assert rows.schema == {"user": pl.String, "score": pl.String, "o": pl.String}
     assert rows["user"].to_list() == [*map(str, range(13)), "007"]
 

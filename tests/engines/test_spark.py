@@ -22,7 +22,7 @@ from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark._files import HadoopFolder, settle_store, sum_files
 from clusterdp.engines.spark._jobs import running, spark_to_polars
 from clusterdp.engines.spark._randomizing import RandomizeRows
-from clusterdp.engines.spark._sources import texts_as_numbers as spark_texts
+from clusterdp.engines.spark._sources import spark_texts_as_numbers as spark_texts
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.errors import TableChangedError
 from clusterdp.ledger.ledger import Ledger

@@ -13,10 +13,8 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run
 from clusterdp.published.verification import verify_folder
-from clusterdp.sources.files import _find_files, open_files
-from clusterdp.sources.opening import open_source
+from clusterdp.sources.opening import _find_files, find_objects, open_source, scan_files
 from clusterdp.sources.source import ColumnRequest, NamedSource
-from clusterdp.sources.streams import find_objects
 from store_releases import WRITERS, as_bytes
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ def tree(tmp_path: Path, bucket: s3.Bucket) -> Path:
 def test_the_same_files_are_found_in_the_same_order(tree: Path, bucket: s3.Bucket) -> None:
     for source in SOURCES:
         here = [path.relative_to(tree).as_posix() for path in _find_files(f"{tree}/{source}")]
-        found = find_objects(f"{bucket.uri}/tree/{source}").paths
+        found, _ = find_objects(f"{bucket.uri}/tree/{source}")
         there = [str(address).removeprefix(f"{bucket.uri}/tree/") for address in found]
         assert there == here, source
 
@@ -156,7 +154,7 @@ def test_json_in_a_store_is_refused(table: pl.DataFrame, bucket: s3.Bucket) -> N
     """Its types can only be found from a copy on the disk."""
     bucket.put("rows.ndjson", table.write_ndjson().encode())
     with pytest.raises(cdp.DataError, match="read from a disk only; copy it here"):
-        open_files(NamedSource(name=f"{bucket.uri}/rows.ndjson"), WANTED)
+        scan_files(NamedSource(name=f"{bucket.uri}/rows.ndjson"), WANTED)
 
 
 def test_a_query_is_released_into_a_store(

@@ -17,7 +17,7 @@ from clusterdp.published._parquet_bytes import ParquetBytes
 from clusterdp.published.manifest import software_name, unseal
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.folder import FileSum
-from clusterdp.storage.reading import open_files
+from clusterdp.storage.reading import open_folder
 from edited_cards import edited_card
 from forging import forge, leaves, put_other, rewrite
 
@@ -349,7 +349,7 @@ def test_a_footer_holds_what_parquet_defines(inside: bytes, behind: bytes, publi
     manifest = unseal((published / "manifest.json").read_bytes())
     files = {**manifest.files, "units.parquet": FileSum.of(path)}
     (published / "manifest.json").write_bytes(manifest.sealed(files))
-    held = ParquetBytes.in_folder(open_files(published), "units.parquet")
+    held = ParquetBytes.in_folder(open_folder(published), "units.parquet")
     found = held.unexplained(pl.read_parquet_schema(io.BytesIO(content)))
     assert found == "units.parquet has metadata that cannot be read"
     assert problems(published)

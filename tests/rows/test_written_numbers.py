@@ -16,7 +16,7 @@ from clusterdp.rows.column_types import (
     TEXT_KINDS,
     Notation,
     count_text_kinds,
-    to_number,
+    text_to_number,
 )
 
 GERMAN = Notation(decimal=",", thousands=".")
@@ -27,7 +27,7 @@ SWISS = Notation(thousands="'")
 
 def read(texts: list[str | None], notation: Notation = PLAIN) -> list[float | None]:
     frame = pl.DataFrame({"y": texts}, schema={"y": pl.String})
-    return frame.select(to_number(pl.col("y"), notation))["y"].to_list()
+    return frame.select(text_to_number(pl.col("y"), notation))["y"].to_list()
 
 
 def shape(text: str, notation: Notation = PLAIN) -> str | None:

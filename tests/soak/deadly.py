@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.ledger._store import Store as LedgerStore
 from clusterdp.storage.folder import SummedFile
 from clusterdp.storage.parquet import HiddenFile
-from clusterdp.storage.store import Store as ObjectStore
+from clusterdp.storage.store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def install() -> None:
         (SummedFile, TABLE),
         (HiddenFile, TABLE),
         (HiddenFile, "reveal"),
-        *((ObjectStore, name) for name in ("create", "replace", "upload", "remove")),
+        *((ObjectStore, name) for name in ("create", "append", "upload", "remove")),
     ):
         _watch(writes, owner, name)
     honest = LedgerStore.writing

@@ -18,7 +18,7 @@ from clusterdp.errors import FormatError
 from clusterdp.published._parquet_bytes import ParquetBytes
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.folder import MOST_OF_MANIFEST, MOST_OF_TEXT, LocalFolder, read_regular
-from clusterdp.storage.reading import open_files
+from clusterdp.storage.reading import open_folder
 from forging import forge, rewrite, seal
 
 if TYPE_CHECKING:
@@ -272,11 +272,11 @@ def test_plans_and_lists_of_labels_are_files(kind: Callable[[Path], None], tmp_p
 def test_no_more_is_read_than_may_be(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     path.write_bytes(b"x" * 100)
-    assert read_regular(path, 100) == open_files(tmp_path).read("manifest.json", 100) == b"x" * 100
+    assert read_regular(path, 100) == open_folder(tmp_path).read("manifest.json", 100) == b"x" * 100
     with pytest.raises(OSError, match="larger than 99 bytes"):
         read_regular(path, 99)
     with pytest.raises(FormatError, match="larger than 99 bytes"):
-        open_files(tmp_path).read("manifest.json", 99)
-    assert open_files(tmp_path).read("README.md", 99) is None
-    assert open_files(tmp_path).part("manifest.json", 97, 9) == b"xxx"
+        open_folder(tmp_path).read("manifest.json", 99)
+    assert open_folder(tmp_path).read("README.md", 99) is None
+    assert open_folder(tmp_path).part("manifest.json", 97, 9) == b"xxx"
     assert MOST_OF_TEXT < MOST_OF_MANIFEST

@@ -17,7 +17,7 @@ from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.storage.folder import CLAIM, MANIFEST, FileSum, LocalFolder
-from clusterdp.storage.store import Store
+from clusterdp.storage.store import ObjectStore
 from clusterdp.storage.store_folder import StoreFolder
 from soak import s3
 from store_releases import KEY, write_fixed
@@ -177,7 +177,7 @@ def test_an_upload_that_fails_is_no_release_and_is_finished_with_the_same_key(
     target = StoreFolder.at(f"{bucket.uri}/out")
 
     def cut(method: Any) -> Any:
-        def attempt(store: Store, name: str, content: Any) -> Any:
+        def attempt(store: ObjectStore, name: str, content: Any) -> Any:
             if name == failing:
                 raise cdp.OutputError("the line was cut")
             return method(store, name, content)
@@ -186,7 +186,7 @@ def test_an_upload_that_fails_is_no_release_and_is_finished_with_the_same_key(
 
     with monkeypatch.context() as faulty:
         for method in ("upload", "create"):
-            faulty.setattr(Store, method, cut(getattr(Store, method)))
+            faulty.setattr(ObjectStore, method, cut(getattr(ObjectStore, method)))
         with pytest.raises(cdp.OutputError, match="the line was cut"):
             publish(table, target)
     assert MANIFEST not in bucket.names("out")
@@ -203,14 +203,14 @@ def test_an_answer_that_was_lost_is_no_defeat(
     table: pl.DataFrame, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The manifest arrived; when it is sent again, the store says that there is one."""
-    create = Store.create
+    create = ObjectStore.create
 
-    def twice(store: Store, name: str, content: bytes) -> bool:
+    def twice(store: ObjectStore, name: str, content: bytes) -> bool:
         if name == MANIFEST:
             create(store, name, content)
         return create(store, name, content)
 
-    monkeypatch.setattr(Store, "create", twice)
+    monkeypatch.setattr(ObjectStore, "create", twice)
     publish(table, StoreFolder.at(f"{bucket.uri}/out"))
     assert cdp.read_release(f"{bucket.uri}/out").layout.n_units == len(table)
 
@@ -219,13 +219,13 @@ def test_a_manifest_of_somebody_else_is_never_overwritten(
     table: pl.DataFrame, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody removed the claim by hand, and published in the meantime."""
-    upload = Store.upload
+    upload = ObjectStore.upload
 
-    def overtaken(store: Store, name: str, path: Path) -> None:
+    def overtaken(store: ObjectStore, name: str, path: Path) -> None:
         upload(store, name, path)
         bucket.put(f"out/{MANIFEST}", b"theirs")
 
-    monkeypatch.setattr(Store, "upload", overtaken)
+    monkeypatch.setattr(ObjectStore, "upload", overtaken)
     with pytest.raises(cdp.OutputError, match="was published by somebody else"):
         publish(table, StoreFolder.at(f"{bucket.uri}/out"))
     assert bucket.read("out")[MANIFEST] == b"theirs"
@@ -259,7 +259,7 @@ def test_large_files_go_up_in_parts_and_appear_whole(
     path = tmp_path / "large"
     path.write_bytes(bytes(range(256)) * 2**16)  # 16 MB
     monkeypatch.setattr("clusterdp.storage.store._PART_BYTES", 5 * 2**20)
-    store = Store.open(bucket.uri, cdp.OutputError)
+    store = ObjectStore.open(bucket.uri, cdp.OutputError)
     store.upload("large", path)
     parts = [one for one in store_server.requests(bucket) if "partNumber" in one.query]
     assert len(parts) == 4

@@ -13,7 +13,7 @@ from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.folder import CLAIM, MANIFEST, PARTIAL_SUFFIX
-from clusterdp.storage.store import Store
+from clusterdp.storage.store import ObjectStore
 from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
@@ -47,22 +47,22 @@ def resume(ledger: Ledger, *options: object) -> Result:
 
 def failing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """The store is out of reach from some upload on."""
-    upload, read = Store.upload, Store.read
+    upload, read = ObjectStore.upload, ObjectStore.read
     cut: list[bool] = []
 
-    def attempt(store: Store, name: str, path: Path) -> None:
+    def attempt(store: ObjectStore, name: str, path: Path) -> None:
         if name in names:
             cut.append(True)
             raise cdp.OutputError(f"{store} cannot be reached")
         upload(store, name, path)
 
-    def asked(store: Store, name: str) -> Any:
+    def asked(store: ObjectStore, name: str) -> Any:
         if cut:
             raise cdp.OutputError(f"{store} cannot be reached")
         return read(store, name)
 
-    monkeypatch.setattr(Store, "upload", attempt)
-    monkeypatch.setattr(Store, "read", asked)
+    monkeypatch.setattr(ObjectStore, "upload", attempt)
+    monkeypatch.setattr(ObjectStore, "read", asked)
 
 
 def interrupted(reservation: Reservation, place: str) -> None:
@@ -121,7 +121,7 @@ def test_closing_removes_what_was_uploaded(
     source: Path, bucket: Bucket, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as faulty:
-        faulty.setattr(Store, "create", only_claims)
+        faulty.setattr(ObjectStore, "create", only_claims)
         spend(source, f"{bucket.uri}/out", ledger)
     assert status(ledger) == ["drawn"]
     assert {CLAIM, "units.parquet"} < bucket.names("out")
@@ -133,14 +133,14 @@ def test_closing_removes_what_was_uploaded(
     assert bucket.names("other") == {CLAIM}
 
 
-def only_claims(store: Store, name: str, content: bytes) -> bool:
+def only_claims(store: ObjectStore, name: str, content: bytes) -> bool:
     """Creates claims, and fails at the manifest."""
     if name != CLAIM:
         raise cdp.OutputError("the store went away")
     return HONEST(store, name, content)
 
 
-HONEST = Store.create
+HONEST = ObjectStore.create
 
 
 def test_a_release_that_was_published_and_not_recorded_is_recorded(

@@ -15,7 +15,7 @@ from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.notes import release_notes
 from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.folder import INDEX, MANIFEST, README, FileSum
-from clusterdp.storage.reading import open_files
+from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _: N
         content["files"][name] = _sum(folder / name)
     seal(folder, content)
     try:
-        release, manifest = read_files(open_files(folder))
+        release, manifest = read_files(open_folder(folder))
     except FormatError:
         return
     channels = [question.channel for question in release.questions]

@@ -9,7 +9,7 @@ import numpy as np
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp._progress import NoProgress
-from clusterdp.engines.spark._sources import texts_as_numbers
+from clusterdp.engines.spark._sources import spark_texts_as_numbers
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
@@ -60,7 +60,7 @@ def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
 
 def write_wide(rows: DataFrame, folder: Path) -> dict[str, str]:
     """The checksums of a release without noisy statistics, of a fixed key."""
-    numbers = texts_as_numbers(rows, WIDE_COLUMNS.outcomes, PLAIN)
+    numbers = spark_texts_as_numbers(rows, WIDE_COLUMNS.outcomes, PLAIN)
     table = SparkTable(rows=numbers, columns=WIDE_COLUMNS, spaces=(WIDE_SPACE,), clip=False)
     write_with(
         prepare_table(table),

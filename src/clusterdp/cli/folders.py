@@ -30,7 +30,7 @@ from clusterdp.published.notes import release_notes
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.folder import ERRATA
-from clusterdp.storage.reading import open_files
+from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def inspect_command(folder: Folder, *, as_json: AsJson = False) -> None:
 
     clusterdp inspect published/
     """
-    files = open_files(folder)
+    files = open_folder(folder)
     release, manifest = read_files(files)
     seen = what_is_visible(manifest, release.layout, [one.channel for one in release.questions])
     errata = read_errata(files)
@@ -104,7 +104,7 @@ def errata_command(
     who wrote them.
     """
     read_manifest(folder)
-    add_erratum(open_files(folder), text, datetime.now(tz=UTC).date())
+    add_erratum(open_folder(folder), text, datetime.now(tz=UTC).date())
     print_line(f"added to {folder.rstrip('/')}/{ERRATA}")
 
 

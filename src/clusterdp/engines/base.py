@@ -14,8 +14,14 @@ import numpy as np
 
 from clusterdp._progress import RowsDone, no_progress
 from clusterdp._text import counted
-from clusterdp.engines.cells import CellOptions, refuse_missing, unplain
-from clusterdp.engines.crossed_columns import crossed_parts, crossed_private, possible_parts
+from clusterdp.engines.cells import (
+    CellOptions,
+    crossed_parts,
+    crossed_private,
+    possible_parts,
+    refuse_missing,
+    unplain,
+)
 from clusterdp.errors import DataError, ParameterError, TableChangedError
 from clusterdp.rows.column_types import PLAIN, TEXT_KINDS, Notation
 from clusterdp.rows.encoding import RowEncoder

@@ -1,4 +1,7 @@
-"""The public cells of a table: which columns they are of, and the layout that they make."""
+"""The public cells of a table: which columns they are of, and the layout that they make.
+
+Clusters may be crossed from several columns, `"a,b"`, whichever engine reads them.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,8 @@ from clusterdp.cells.layout import (
     default_control,
     find_arm,
 )
-from clusterdp.engines.crossed_columns import possible_parts
-from clusterdp.errors import DataError
-from clusterdp.rows.column_types import check_ids, check_kept, check_labels
+from clusterdp.errors import DataError, missing_column
+from clusterdp.rows.column_types import check_ids, check_kept, check_label_types
 from clusterdp.rows.value_codes import CellEncoder, ValueCodes, n_unplain
 from clusterdp.sources.source import ColumnRequest
 from clusterdp.spec.columns import PRIVATE_CLUSTER
@@ -121,10 +123,10 @@ class CellOptions(NamedTuple):
         return ColumnRequest(public=public, unit=self.unit or self.ids)
 
 
-def check_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
+def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
     """Raise a DataError unless columns that a plan or a release reads hold what they may."""
     cut_by = {name for names in asked.breakdowns for name in names}
-    check_labels(schema, [name for name in asked.groups if name not in cut_by], cut_by)
+    check_label_types(schema, [name for name in asked.groups if name not in cut_by], cut_by)
     for name, part in asked.checked.items():
         (check_ids if part == "unit" else check_kept)(name, schema[name])
     if asked.size is not None and not schema[asked.size].is_integer():
@@ -258,3 +260,49 @@ def unplain(name: str, part: str) -> DataError:
         f"column {name!r} ({part}) has text with control characters, or with ones that cannot be "
         "seen; remove these from the table"
     )
+
+
+def crossed_parts(names: list[str], name: str | None, secret: tuple[str, ...]) -> list[str]:
+    """The columns that a column `"a,b,c"` is to be crossed from; none if it is a column itself.
+
+    Raises:
+        DataError: As `cross_columns`.
+    """
+    parts = possible_parts(name)
+    if name in names or len(parts) < 2:
+        return []
+    if set(parts) & set(secret):
+        raise DataError(f"clusters are public: {name!r} cannot be crossed from ids or outcomes")
+    missing = [part for part in parts if part not in names]
+    if missing:
+        raise missing_column(missing[0], "cluster", names, "to cross")
+    return parts
+
+
+def check_named(names: list[str], parts: Mapping[str, str], secret: tuple[str, ...] = ()) -> None:
+    """Raise a DataError unless a table has the columns that are needed, or what they cross.
+
+    Args:
+        names: All columns of the table.
+        parts: The columns that are needed, with the parts they play.
+        secret: Columns that cannot be crossed: ids and outcomes.
+    """
+    for name, part in parts.items():
+        is_crossed = part == "cluster" and crossed_parts(names, name, secret)
+        if part == PRIVATE_CLUSTER and crossed_parts(names, name, secret[:1]):
+            raise crossed_private(name)
+        if name not in names and not is_crossed:
+            raise missing_column(name, part, names)
+
+
+def crossed_private(name: str | None) -> DataError:
+    """What to raise where a private cluster would be crossed from several columns."""
+    return DataError(
+        f"a private cluster is one column, and {name!r} is none: add a column to the table that "
+        "holds what it would be crossed to"
+    )
+
+
+def possible_parts(name: str | None) -> list[str]:
+    """The columns that a column `"a,b,c"` would be crossed from; none of no column."""
+    return [] if name is None else [part.strip() for part in name.split(",")]

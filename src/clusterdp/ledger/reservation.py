@@ -19,7 +19,7 @@ from clusterdp.ledger.history import RANDOMIZING
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.provenance import Spent
 from clusterdp.storage.folder import LocalFolder, is_being_written, working_of
-from clusterdp.storage.folder import remove_left as clear_folder
+from clusterdp.storage.folder import remove_private_folders as clear_folder
 from clusterdp.storage.store import is_store
 from clusterdp.storage.store_folder import StoreFolder
 
@@ -63,7 +63,7 @@ def _working(place: str, host: str | None) -> Path | None:
     return Path(folder or place) if machine == socket.gethostname() else None
 
 
-def remove_left(place: str, host: str | None, claim: str) -> str | None:
+def remove_private_folders(place: str, host: str | None, claim: str) -> str | None:
     """Remove what a killed run left at a place and beside it; a published release stays.
 
     Args:
@@ -163,7 +163,7 @@ def describe_left(record: ReleaseRecord, kept: Secrets | None) -> dict[str, str]
     if working is not None and is_being_written(working):
         return {"at_work": kept.place, "worker": kept.host or ""}
     try:
-        left = remove_left(kept.place, kept.host, record.content["claim"])
+        left = remove_private_folders(kept.place, kept.host, record.content["claim"])
     except OutputError as error:
         left = str(error)
     return {} if left is None else {"left": left}
@@ -179,7 +179,7 @@ def remove_later(record: ReleaseRecord) -> bool:
     if "at_work" not in ended:
         return False
     try:
-        left = remove_left(ended["at_work"], ended["worker"], record.content["claim"])
+        left = remove_private_folders(ended["at_work"], ended["worker"], record.content["claim"])
     except OutputError as error:
         left = str(error)
     if left is not None:
@@ -287,7 +287,7 @@ class Reservation:
         """
         last, here = self._kept, worker_name(place)
         if last.place is not None and (last.place, last.host) != (place, here):
-            left = remove_left(last.place, last.host, self.record.content["claim"])
+            left = remove_private_folders(last.place, last.host, self.record.content["claim"])
             if left is not None and self.record.n_attempts and self.sealed is None:
                 raise LedgerError(
                     f"release {self.release_id} was interrupted while it randomized rows, and "

@@ -59,7 +59,7 @@ from clusterdp.storage.folder import (
     UNIT_PARTS,
     UNITS,
 )
-from clusterdp.storage.reading import open_files
+from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     import os
@@ -144,12 +144,12 @@ def read_release(path: str | os.PathLike[str]) -> Release:
 
 def read_folder(path: str | os.PathLike[str]) -> tuple[Release, Manifest]:
     """As `read_release`, with the manifest."""
-    return read_files(open_files(path))
+    return read_files(open_folder(path))
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """The manifest of a folder, unsealed."""
-    return _unsealed(open_files(path))
+    return _unsealed(open_folder(path))
 
 
 def read_files(folder: Files) -> tuple[Release, Manifest]:

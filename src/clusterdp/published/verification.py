@@ -36,7 +36,7 @@ from clusterdp.rows.value_codes import look_for_unplain
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, debiased_names
 from clusterdp.storage.folder import ERRATA, INDEX, MANIFEST, README, ROWS_PER_PART, UNITS
 from clusterdp.storage.parquet import sum_written
-from clusterdp.storage.reading import open_files
+from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     import os
@@ -59,7 +59,7 @@ _SEALED = "manifest, checksums and schema"
 def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
     """Run every check; the first ones decide whether the others can run at all."""
     try:
-        verifier = Verifier(open_files(path))
+        verifier = Verifier(open_folder(path))
     except ClusterDPError as error:
         return [Check(_SEALED, str(error))]
     return verifier.checks()

@@ -43,7 +43,7 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
             )
     assigned = () if columns.assigned_by is None else (columns.assigned_by,)
     cut_by = [name for names in columns.breakdowns for name in names]
-    check_labels(schema, [*columns.cell, *assigned], cut_by)
+    check_label_types(schema, [*columns.cell, *assigned], cut_by)
     for name in columns.kept:
         check_kept(name, schema[name])
 
@@ -65,7 +65,9 @@ def check_kept(name: str, kind: pl.DataType) -> None:
         )
 
 
-def check_labels(schema: Mapping[str, Any], cells: Iterable[str], cut_by: Iterable[str]) -> None:
+def check_label_types(
+    schema: Mapping[str, Any], cells: Iterable[str], cut_by: Iterable[str]
+) -> None:
     """Raise a DataError unless columns that name cells, and groups to cut by, hold labels."""
     for name in cells:
         if not holds_labels(schema[name]):
@@ -273,7 +275,7 @@ TEXT_KINDS = (
 )
 
 
-def to_number(text: pl.Expr, notation: Notation) -> pl.Expr:
+def text_to_number(text: pl.Expr, notation: Notation) -> pl.Expr:
     """Each text as a number; missing where it is missing, and `NO_NUMBER` where it is neither."""
     import polars as pl
 
@@ -295,7 +297,7 @@ def texts_as_numbers(
 ) -> pl.LazyFrame:
     """The same rows, with numbers in place of text in some columns."""
     return rows.with_columns(
-        to_number(column(name), notation) for name in text_columns(rows, names)
+        text_to_number(column(name), notation) for name in text_columns(rows, names)
     )
 
 
@@ -328,7 +330,7 @@ def _text_kind(text: pl.Expr, notation: Notation) -> pl.Expr:
     plain, place = text.str.strip_chars(), pl.lit(len(patterns))
     for number, pattern in reversed(list(enumerate(patterns))):
         place = pl.when(plain.str.contains(pattern)).then(number).otherwise(place)
-    return pl.when(to_number(text, notation) == NO_NUMBER).then(place)
+    return pl.when(text_to_number(text, notation) == NO_NUMBER).then(place)
 
 
 def _word_number(plain: pl.Expr) -> pl.Expr:

@@ -1,56 +1,97 @@
 """The rows of a query, from a database of any kind: stored in private, or some columns in memory.
 
-Drivers quote values in their errors. Each of them turns its errors into ours, which speak of the
-query alone.
-
-Queries to SQLite, by the module that Python has.
-
-A column of SQLite has no type: each value has its own. The types of public columns follow from all
-of their values. Outcomes are text, numbers among them as the owner says that text has numbers.
+A kind of database is a module with a context manager `running`, which `source.py: SCHEMES` names.
+Drivers quote values in their errors. Each module turns its driver's errors into ours, which speak
+of the query alone.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
-from urllib.parse import quote
+from abc import ABC, abstractmethod
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from clusterdp._named import column, columns
-from clusterdp.errors import DataError, raise_alone
-from clusterdp.sources.source import DUCKDB, SQLITE
-from clusterdp.sources.streams import store_batches
+from clusterdp._named import columns
+from clusterdp.errors import DataError
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     import polars as pl
 
     from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
-class Query(Protocol):
-    """A query that is open, in a transaction that can only read."""
+class Query(ABC):
+    """A query that is open, in a transaction that can only read.
 
-    @property
-    def names(self) -> list[str]:
-        """The columns of the query."""
-        ...
+    Attributes:
+        names: The columns of the query.
+    """
 
+    __slots__ = ()
+
+    names: list[str]
+
+    @abstractmethod
     def schema(self, names: Collection[str]) -> dict[str, pl.DataType]:
         """The types that some columns have when they are read."""
-        ...
+
+    @abstractmethod
+    def batches(self, schema: dict[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+        """Some columns of all rows, of these types, in batches."""
 
     def read(self, names: Collection[str]) -> pl.DataFrame:
         """Some columns of all rows."""
-        ...
+        import polars as pl
+
+        schema = self.schema(names)
+        return pl.concat([pl.DataFrame(schema=schema), *self.batches(schema)])
 
     def store(self, names: Collection[str], path: Path) -> None:
-        """Some columns of all rows into an empty Parquet file, never all in memory."""
-        ...
+        """Some columns of all rows into an empty Parquet file, never all in memory.
+
+        Errors of batches come through.
+        """
+        from polars.io.plugins import register_io_source
+
+        schema = self.schema(names)
+
+        def produce(chosen: list[str] | None, *_: object) -> Iterator[pl.DataFrame]:
+            for batch in self.batches(schema):
+                yield batch if chosen is None else batch.select(columns(chosen))
+
+        rows = register_io_source(produce, schema=schema)
+        rows.sink_parquet(path, compression="zstd", compression_level=1, statistics=False)
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def selected(names: Collection[str], types: Mapping[str, str], read_as: Mapping[str, str]) -> str:
+    """Columns to select, with those of some types cast to others, that more tools have a word for.
+
+    Args:
+        names: The columns.
+        types: The type of each, by name.
+        read_as: What columns of a type are read as, where it is another.
+    """
+    casts = {name: read_as.get(types[name]) for name in names}
+    return ", ".join(
+        quoted(name) if kind is None else f"{quoted(name)}::{kind} as {quoted(name)}"
+        for name, kind in casts.items()
+    )
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise a DataError if two columns of a query have one name."""
+    if len(set(names)) < len(names):
+        raise DataError("the query has two columns of one name; rename one: select ... as ...")
 
 
 def store_query(source: NamedSource, wanted: ColumnRequest, folder: Path) -> pl.LazyFrame:
@@ -94,180 +135,10 @@ def _with_unread(
     return rows.with_columns(unread).select(columns(names))
 
 
-@contextmanager
-def _running(source: NamedSource, wanted: ColumnRequest, scratch: Path | None) -> Iterator[Query]:
+def _running(
+    source: NamedSource, wanted: ColumnRequest, scratch: Path | None
+) -> AbstractContextManager[Query]:
     """A query while its connection is open; `scratch` is where rows may be stored, if any."""
-    if source.database == DUCKDB:
-        from clusterdp.sources.duckdb import running_duckdb
-
-        with running_duckdb(source, scratch) as rows:
-            yield rows
-    elif source.database == SQLITE:
-        with running_sqlite(source, wanted) as rows:
-            yield rows
-    else:
-        from clusterdp.sources.postgres import running_postgres
-
-        with running_postgres(source) as rows:
-            yield rows
-
-
-_ROWS_PER_BATCH = 2**16
-# An outcome has two columns for each value: its number, or its text if it is none.
-_NUMBER, _TEXT = "number:", "text:"
-
-
-@dataclass(frozen=True, slots=True)
-class _SqliteQuery:
-    """A query in a transaction that can only read.
-
-    Attributes:
-        connection: The connection.
-        text: The query.
-        names: Its columns.
-        wanted: Which of them are outcomes.
-    """
-
-    connection: sqlite3.Connection
-    text: str
-    names: list[str]
-    wanted: ColumnRequest
-
-    def schema(self, names: Collection[str]) -> dict[str, pl.DataType]:
-        """The types that some columns have when they are read."""
-        import polars as pl
-
-        found: dict[str, pl.DataType] = self._public_types(
-            [name for name in names if name not in self.wanted.outcomes]
-        )
-        found |= dict.fromkeys(self.wanted.outcomes, pl.String())
-        return {name: found[name] for name in names}
-
-    def read(self, names: Collection[str]) -> pl.DataFrame:
-        """Some columns of all rows."""
-        import polars as pl
-
-        schema = self.schema(names)
-        return pl.concat([pl.DataFrame(schema=schema), *self._batches(schema)])
-
-    def store(self, names: Collection[str], path: Path) -> None:
-        """Some columns of all rows into a file."""
-        schema = self.schema(names)
-        store_batches(lambda: self._batches(schema), schema, path)
-
-    def _public_types(self, names: list[str]) -> dict[str, pl.DataType]:
-        """Text if a value is text, else numbers with a point if one is, else whole numbers."""
-        import polars as pl
-
-        if not names:
-            return {}
-        kinds = ("text", "real", "integer", "blob")
-        asked = [f"max(typeof({_quoted(name)}) = '{kind}')" for name in names for kind in kinds]
-        found = iter(next(self._rows(", ".join(asked), 1))[0])
-        types: dict[str, pl.DataType] = {}
-        for name in names:
-            has = {kind: bool(next(found)) for kind in kinds}
-            if has["blob"]:
-                raise DataError(f"column {name!r} holds bytes; convert it: hex({name})")
-            plain = pl.Float64() if has["real"] else pl.Int64() if has["integer"] else pl.String()
-            types[name] = pl.String() if has["text"] else plain
-        return types
-
-    def _batches(self, schema: dict[str, pl.DataType]) -> Iterator[pl.DataFrame]:
-        import polars as pl
-
-        chosen, read = self._chosen(schema)
-        for rows in self._rows(", ".join(chosen), _ROWS_PER_BATCH):
-            batch = pl.DataFrame(rows, schema=read, orient="row")
-            yield batch.with_columns(
-                pl.coalesce(_TEXT + name, self._written(_NUMBER + name)).alias(name)
-                for name in self.wanted.numeric
-                if name in schema
-            ).select(columns(schema))
-
-    def _written(self, name: str) -> pl.Expr:
-        """Numbers as text that is read as the same numbers."""
-        import polars as pl
-
-        text = column(name).cast(pl.String)
-        return text.str.replace(".", self.wanted.decimal, literal=True)
-
-    def _chosen(self, schema: dict[str, pl.DataType]) -> tuple[list[str], dict[str, pl.DataType]]:
-        """What is selected, and as what it arrives."""
-        import polars as pl
-
-        chosen: list[str] = []
-        read: dict[str, pl.DataType] = {}
-        for name, kind in schema.items():
-            value = _quoted(name)
-            if name in self.wanted.numeric:
-                is_number = f"typeof({value}) in ('integer', 'real')"
-                chosen += [
-                    f"case when {is_number} then cast({value} as real) end",
-                    f"case when not {is_number} then cast({value} as text) end",
-                ]
-                read |= {_NUMBER + name: pl.Float64(), _TEXT + name: pl.String()}
-            else:
-                chosen.append(f"cast({value} as text)" if kind == pl.String() else value)
-                read[name] = kind
-        return chosen, read
-
-    def _rows(self, chosen: str, n_rows: int) -> Iterator[list[tuple[Any, ...]]]:
-        """What is selected from the query, in batches."""
-        try:
-            with closing(self.connection.execute(_selecting(chosen, self.text))) as cursor:
-                while batch := cursor.fetchmany(n_rows):
-                    yield batch
-        except (sqlite3.Error, OverflowError):
-            raise_alone(DataError("SQLite could not run the query; run it there to see why"))
-
-
-@contextmanager
-def running_sqlite(source: NamedSource, wanted: ColumnRequest) -> Iterator[_SqliteQuery]:
-    """A query while its connection is open.
-
-    Raises:
-        DataError: If there is no such database, or it refuses the query.
-    """
-    place = Path(source.database_file)
-    if not place.is_file():
-        raise DataError(f"there is no database {place}")
-    try:
-        address = f"file:{quote(str(place.absolute()))}?mode=ro"
-        # Polars takes batches in a thread of its own, one after another.
-        connection = sqlite3.connect(
-            address, uri=True, isolation_level=None, check_same_thread=False
-        )
-    except sqlite3.Error:
-        raise_alone(DataError(f"{place} cannot be opened; check its permissions"))
-    with closing(connection):
-        try:
-            # What does not fit must not be stored by SQLite, where others might read it.
-            connection.execute("pragma temp_store = memory")
-            connection.execute("pragma query_only = on")
-            connection.execute("begin")
-            described = connection.execute(_selecting("*", source.trimmed_query) + " limit 0")
-        except sqlite3.Error as error:
-            _refuse(str(place), error)
-        names = [column[0] for column in described.description]
-        if len(set(names)) < len(names):
-            raise DataError("the query has two columns of one name; rename one: select ... as ...")
-        yield _SqliteQuery(connection, source.trimmed_query, names, wanted)
-
-
-def _selecting(chosen: str, query: str) -> str:
-    return f"select {chosen} from (\n{query}\n)"  # noqa: S608 - the owner's own query
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _refuse(place: str, error: sqlite3.Error) -> NoReturn:
-    """Say why a query was refused before any row was read: that speaks of the query alone."""
-    code = getattr(error, "sqlite_errorname", "")
-    if code in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
-        raise_alone(DataError(f"{place} is no SQLite database, or is damaged"))
-    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        raise_alone(DataError(f"{place} is locked by another program; try again later"))
-    raise_alone(DataError(f"SQLite refused the query: {error}"))
+    module = import_module(f"clusterdp.sources.{source.database}")
+    running: Callable[..., AbstractContextManager[Query]] = module.running
+    return running(source, wanted, scratch)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import DataError, raise_alone
+from clusterdp.sources.databases import Query, selected
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-    from clusterdp.sources.source import NamedSource
+    from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
 # How a database is opened: a query finds no extension, which reaches other places, and no variable
@@ -48,23 +49,24 @@ _READ_AS = {"HUGEINT": "double", "UHUGEINT": "double", "DECIMAL": "double", "UUI
 
 
 @dataclass(frozen=True, slots=True)
-class _DuckdbQuery:
-    """The rows of a query, to be taken while its connection is open."""
+class _DuckdbQuery(Query):
+    """The rows of a query, to be taken while its connection is open.
 
+    Attributes:
+        names: Its columns.
+        rows: The query.
+    """
+
+    names: list[str]
     rows: duckdb.DuckDBPyRelation
-
-    @property
-    def names(self) -> list[str]:
-        """The columns of the query."""
-        return self.rows.columns
 
     def schema(self, names: Collection[str]) -> dict[str, pl.DataType]:
         """The types that some columns have when they are read."""
         return dict(_to_frame(self._chosen(names).limit(0)).schema) if names else {}
 
-    def read(self, names: Collection[str]) -> pl.DataFrame:
-        """Some columns of all rows."""
-        return _to_frame(self._chosen(names))
+    def batches(self, schema: dict[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+        """Some columns of all rows, at once."""
+        yield _to_frame(self._chosen(schema))
 
     def store(self, names: Collection[str], path: Path) -> None:
         """Some columns of all rows into a file."""
@@ -72,13 +74,9 @@ class _DuckdbQuery:
         self._chosen(names).write_parquet(str(path), use_tmp_file=False)
 
     def _chosen(self, names: Collection[str]) -> duckdb.DuckDBPyRelation:
-        kinds = dict(zip(self.rows.columns, map(str, self.rows.types), strict=True))
-        chosen = []
-        for name in names:
-            quoted = '"' + name.replace('"', '""') + '"'
-            kind = _READ_AS.get(kinds[name].partition("(")[0])
-            chosen.append(quoted if kind is None else f"{quoted}::{kind} as {quoted}")
-        return self.rows.project(", ".join(chosen))
+        kinds = (str(kind).partition("(")[0] for kind in self.rows.types)
+        types = dict(zip(self.names, kinds, strict=True))
+        return self.rows.project(selected(names, types, _READ_AS))
 
 
 def _to_frame(rows: duckdb.DuckDBPyRelation) -> pl.DataFrame:
@@ -101,11 +99,16 @@ class _Stream:
 
 
 @contextmanager
-def running_duckdb(source: NamedSource, scratch: Path | None) -> Iterator[_DuckdbQuery]:
+def running(
+    source: NamedSource,
+    wanted: ColumnRequest,  # noqa: ARG001 - values have types of their own
+    scratch: Path | None,
+) -> Iterator[_DuckdbQuery]:
     """A query while its connection is open.
 
     Args:
         source: The database and the query.
+        wanted: The columns that are needed.
         scratch: Where rows may be stored, and what does not fit into memory; None for nowhere.
 
     Raises:
@@ -127,7 +130,8 @@ def running_duckdb(source: NamedSource, scratch: Path | None) -> Iterator[_Duckd
         ) as connection:
             _check_reads(connection, source.query or "")
             _confine(connection, reads_files=not database, scratch=scratch)
-            yield _DuckdbQuery(connection.sql(source.query or ""))
+            rows = connection.sql(source.query or "")
+            yield _DuckdbQuery(rows.columns, rows)
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         # These speak of the query alone; other errors quote values.
         reason = str(error).strip().split("\n", 1)[0]

@@ -1,19 +1,28 @@
-"""A source as a query over its rows, to be run as often as needed."""
+"""A source as a query over its rows, to be run as often as needed.
+
+What kind files are of is told by their names. They may be in an object store: one, those of a
+folder, or those that a glob names.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import glob
+import re
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
+from clusterdp.errors import DataError, ParameterError, raise_alone
 from clusterdp.sources.databases import read_query, store_query
-from clusterdp.sources.files import open_files
+from clusterdp.sources.text import COMPRESSED, TEXT, TextFiles, open_lines
+from clusterdp.storage.store import ObjectStore, is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from pathlib import Path
 
     import polars as pl
 
     from clusterdp.sources.source import ColumnRequest, NamedSource
+    from clusterdp.sources.text import FoundFiles
 
 
 def open_source(
@@ -32,7 +41,7 @@ def open_source(
     """
     if source.database is not None:
         return store_query(source, wanted, scratch())
-    return open_files(source, wanted)
+    return scan_files(source, wanted)
 
 
 def open_unstored(
@@ -53,4 +62,180 @@ def open_unstored(
     """
     if source.database is not None:
         return read_query(source, wanted, hidden)
-    return open_files(source, wanted)
+    return scan_files(source, wanted)
+
+
+_PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".ipc", ".feather")
+_LINES = (".ndjson", ".jsonl")
+_COMPRESSIBLE = (*TEXT, *_LINES)
+_IN_PYTHON = "read it in Python, and give the frame: clusterdp.publish(pandas.{}(...), ...)"
+_QUERIED = "give {}:///FILE, and a query (--query; of your segments --segments-query)"
+# What cannot be read, and the way that works.
+_REMEDIES = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save the sheet as CSV, and give that"),
+    **dict.fromkeys((".sav", ".zsav", ".por"), _IN_PYTHON.format("read_spss")),
+    ".dta": _IN_PYTHON.format("read_stata"),
+    **dict.fromkeys((".sas7bdat", ".xpt"), _IN_PYTHON.format("read_sas")),
+    ".orc": _IN_PYTHON.format("read_orc"),
+    ".avro": "read it in Python, and give the frame: clusterdp.publish(polars.read_avro(...), ...)",
+    **dict.fromkeys((".rds", ".rda", ".rdata"), "write it in R: arrow::write_parquet(...)"),
+    ".json": "write one object per line into an .ndjson file: jq -c '.[]' FILE > FILE.ndjson",
+    **dict.fromkeys(
+        (".zip", ".bz2", ".xz", ".7z", ".tar", ".tgz", *COMPRESSED),
+        "unpack it; of compressed files .csv.gz, .csv.zst, .ndjson.gz and their like are read",
+    ),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), _QUERIED.format("sqlite")),
+    ".duckdb": _QUERIED.format("duckdb"),
+    **dict.fromkeys((".txt", ".dat", ".psv"), "name it .csv, and give its delimiter (--delimiter)"),
+}
+
+
+def scan_files(source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
+    """A query over files.
+
+    Raises:
+        DataError: If there are none, or they cannot be read as what they are.
+    """
+    import polars as pl
+
+    found: FoundFiles = (
+        find_objects(source.name) if is_store(source.name) else (_find_files(source.name), {})
+    )
+    kinds = {_kind_of(PurePath(path)) for path in found[0]}
+    if len(kinds) > 1:
+        raise DataError(f"{source} mixes files of different kinds: {', '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if source.delimiter is not None and kind not in TEXT:
+        raise ParameterError(
+            f"delimiter (--delimiter) belongs to text files, and {source} is {kind[1:]}; leave it "
+            "out"
+        )
+    try:
+        query = _scan(kind, found, source, wanted)
+        query.collect_schema()
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise_alone(DataError(f"{source} {_trouble(str(error), kind)}"))
+    return query
+
+
+def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
+    import polars as pl
+
+    paths, reach = files
+    if kind in _PARQUET:
+        return pl.scan_parquet(paths, glob=False, **reach)
+    if kind in _ARROW:
+        return pl.scan_ipc(paths, glob=False, **reach)
+    if kind in _LINES:
+        if reach:  # Polars would find types from a copy on the disk, and leave it there
+            raise DataError(
+                f"{source} is {kind[1:]} in a store, which is read from a disk only; copy it here, "
+                "or give a Parquet or CSV file"
+            )
+        return open_lines(paths, wanted)
+    if kind in TEXT:
+        tab = "\t" if kind == ".tsv" else None
+        return TextFiles.from_header(files, source.delimiter or tab).open(wanted)
+    known = "give a .parquet, .csv, .tsv, .ndjson, .jsonl, .arrow, .ipc or .feather file"
+    raise DataError(f"{source} is of no known kind; {_REMEDIES.get(kind, known)}")
+
+
+def _kind_of(path: PurePath) -> str:
+    """The suffix that tells what a file holds, below that of its compression."""
+    suffix, stem = path.suffix.lower(), PurePath(path.stem)
+    inner = stem.suffix.lower()
+    return inner if suffix in COMPRESSED and inner in _COMPRESSIBLE else suffix
+
+
+def _trouble(said: str, kind: str) -> str:
+    """What is wrong with a file, from the error of Polars, which may quote values."""
+    if "more fields" in said:
+        return f"has a row with more fields than its header as {kind[1:]}"
+    if "utf-8" in said or "utf8" in said:
+        return "is not UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
+    if "unexpected end of file" in said or "incomplete frame" in said:
+        return "ends too early; it is damaged, or was not copied to its end"
+    if kind in _LINES:
+        return f"cannot be read as {kind[1:]}: every line must be one JSON object"
+    return f"cannot be read as {kind[1:]}"
+
+
+def _find_files(source: str) -> list[Path]:
+    """The files a path, folder or glob names, in a fixed order."""
+    path = Path(source)
+    try:
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return _files_within(path)
+    except OSError as error:
+        raise DataError(f"{source[:200]} cannot be read: {error.strerror}") from None
+    # A glob as in shells, with ** for any depth.
+    found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
+    if not found:
+        raise DataError(f"there is no file {source}")
+    return found
+
+
+def _files_within(folder: Path) -> list[Path]:
+    """The files of a folder at any depth, but for what other tools leave beside their data."""
+    found = [
+        entry
+        for entry in sorted(folder.rglob("*"))
+        if entry.is_file() and not is_hidden(entry.relative_to(folder))
+    ]
+    if not found:
+        raise DataError(f"the folder {folder} holds no files")
+    return found
+
+
+_WILD = re.compile(r"[*?\[]")
+# A piece of a glob, and what it stands for in a regular expression; ** is any depth.
+_PIECE = re.compile(r"(\*\*/)|(\*\*)|(\*)|(\?)|(\[!?[^\]]+\])")
+
+
+def find_objects(source: str) -> tuple[list[str], dict[str, Any]]:
+    """The addresses of the files of a source, in the order in which a disk would have them.
+
+    Raises:
+        DataError: If there are none, or the store cannot be read.
+    """
+    source = source.rstrip("/")
+    above, _, name = source.rpartition("/")
+    if not above.endswith("/"):  # there is more than a bucket
+        store = ObjectStore.open(above, DataError)
+        if store.size(name) is not None:
+            return _found(source, store, [name])
+    wild = _WILD.search(source)
+    if wild is None:
+        store = ObjectStore.open(source, DataError)
+        paths = sorted(map(PurePosixPath, store.sizes()))
+        return _found(source, store, [str(path) for path in paths if not is_hidden(path)])
+    folder, _, _ = source[: wild.start()].rpartition("/")
+    store, pattern = ObjectStore.open(folder, DataError), _to_pattern(source[len(folder) + 1 :])
+    return _found(source, store, sorted(filter(pattern.fullmatch, store.sizes())))
+
+
+def is_hidden(path: PurePath) -> bool:
+    """Whether a file of a folder is what other tools leave beside their data."""
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def _found(source: str, store: ObjectStore, names: list[str]) -> tuple[list[str], dict[str, Any]]:
+    if not names:
+        raise DataError(f"there is no file {source}")
+    return [f"{store}/{name}" for name in names], store.access.for_polars()
+
+
+def _to_pattern(wild: str) -> re.Pattern[str]:
+    """A glob as in shells, with ** for any depth; names with a dot first are left out."""
+    stands_for = (r"(?:[^/.][^/]*/)*", r".*", r"[^/]*", r"[^/]")
+    pattern, end = "", 0
+    for piece in _PIECE.finditer(wild):
+        which = (piece.lastindex or 0) - 1
+        chosen = stands_for[which] if which < len(stands_for) else piece[0].replace("[!", "[^")
+        before = wild[: piece.start()]
+        visible = r"(?!\.)" if not before or before.endswith("/") else ""
+        pattern += re.escape(wild[end : piece.start()]) + visible + chosen
+        end = piece.end()
+    return re.compile(pattern + re.escape(wild[end:]))

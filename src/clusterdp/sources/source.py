@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-POSTGRES, SQLITE, DUCKDB = "postgresql", "sqlite", "duckdb"
-# Databases by the schemes of their URLs.
-_SCHEMES = {"postgresql": POSTGRES, "postgres": POSTGRES, "sqlite": SQLITE, "duckdb": DUCKDB}
+# The schemes of databases' URLs, and the modules of this package that read them.
+SCHEMES = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "sqlite": "sqlite",
+    "duckdb": "duckdb",
+}
+# Databases that are servers; others are files.
+_SERVERS = {"postgresql"}
 _NO_DELIMITER = frozenset('"\r\n')
 
 
@@ -90,9 +96,9 @@ class NamedSource:
 
     @property
     def database(self) -> str | None:
-        """Which kind of database it is; None for files."""
+        """Which kind of database it is, by the module that reads it; None for files."""
         scheme, found, _ = self.name.partition(":")
-        return _SCHEMES.get(scheme.lower()) if found else None
+        return SCHEMES.get(scheme.lower()) if found else None
 
     @property
     def database_file(self) -> str:
@@ -106,7 +112,7 @@ class NamedSource:
 
     def absolute(self) -> str:
         """A name that means the same in another working directory; a URL of a server as it is."""
-        if self.database in {SQLITE, DUCKDB}:
+        if self.database is not None and self.database not in _SERVERS:
             scheme, file = self.name.partition(":")[0], self.database_file
             return f"{scheme}:///{os.path.abspath(file)}" if file else self.name  # noqa: PTH100 - resolve() would follow links
         if "://" in self.name:
@@ -114,14 +120,13 @@ class NamedSource:
         return os.path.abspath(self.name)  # noqa: PTH100 - as above
 
     def _check_database(self) -> None:
-        kind = self.database
+        kind, is_server = self.database, self.database in _SERVERS
         if "://" not in self.name or (
-            kind != POSTGRES and self.name.partition("://")[2][:1] not in {"", "/"}
+            not is_server and self.name.partition("://")[2][:1] not in {"", "/"}
         ):
-            is_server = kind == POSTGRES
             form = "user@host/database" if is_server else "/file.db, with three slashes"
             raise ParameterError(f"the URL of a {kind} database reads {kind}://{form}")
-        if kind == POSTGRES and _has_password(self.name):
+        if is_server and _has_password(self.name):
             raise ParameterError(
                 "the URL of the database holds a password, which histories and plans would keep; "
                 "leave it out, and give it as PGPASSWORD or in ~/.pgpass"

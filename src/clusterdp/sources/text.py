@@ -1,10 +1,7 @@
-"""Text files with a header: CSV and TSV, compressed or not, with any delimiter.
+"""Text files: CSV and TSV with a header and any delimiter, and files of one JSON object per line.
 
-Polars decompresses them as it reads, in memory of a fixed size: nothing is stored.
-
-Files with one JSON object per line.
-
-What all engines know of text files: how they are called, and what separates their fields.
+Polars decompresses them as it reads, in memory of a fixed size: nothing is stored. How they are
+called, and what separates their fields, is what all engines know of them.
 """
 
 from __future__ import annotations
@@ -21,7 +18,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.sources.source import ColumnRequest
-    from clusterdp.sources.streams import Located
+
+    # Files on a disk or in a store, and the arguments that Polars needs to read them there.
+    FoundFiles = tuple[list[Path] | list[str], dict[str, Any]]
 
 
 def open_lines(files: list[Path] | list[str], wanted: ColumnRequest) -> pl.LazyFrame:
@@ -108,20 +107,17 @@ class TextFiles:
         delimiter: What separates fields.
     """
 
-    files: Located
+    files: FoundFiles
     delimiter: str
 
     @classmethod
-    def of(cls, files: Located, delimiter: str | None) -> TextFiles:
+    def from_header(cls, files: FoundFiles, delimiter: str | None) -> TextFiles:
         """Some files; if no delimiter is given, the header of the first one tells it."""
         import polars as pl
 
         if delimiter is None:
-            lines = (
-                pl.scan_lines(files.paths[0], n_rows=1, glob=False, **files.reach)
-                .collect()
-                .to_series()
-            )
+            paths, reach = files
+            lines = pl.scan_lines(paths[0], n_rows=1, glob=False, **reach).collect().to_series()
             delimiter = find_delimiter(lines[0] if len(lines) else "")
         return cls(files, delimiter)
 
@@ -169,9 +165,8 @@ class TextFiles:
     def _scan(self, **options: Any) -> pl.LazyFrame:
         import polars as pl
 
-        return pl.scan_csv(
-            self.files.paths, glob=False, separator=self.delimiter, **self.files.reach, **options
-        )
+        paths, reach = self.files
+        return pl.scan_csv(paths, glob=False, separator=self.delimiter, **reach, **options)
 
 
 def _written_as(text: pl.Expr) -> dict[str, pl.Expr]:

@@ -225,7 +225,7 @@ class LocalFolder:
 
     def clear(self, claim: str) -> None:  # noqa: ARG002 - a lock tells runs apart
         """Remove the private folders beside it; a rename leaves nothing else behind."""
-        remove_left(self.path)
+        remove_private_folders(self.path)
 
 
 @contextmanager
@@ -348,7 +348,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def remove_left(target: Path) -> None:
+def remove_private_folders(target: Path) -> None:
     """Remove the private folders that a killed run left beside `target`.
 
     Raises:

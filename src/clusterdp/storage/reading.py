@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from clusterdp.errors import FormatError, OutputError
 from clusterdp.storage.folder import (
-    CLAIM,
-    MOST_OF_TEXT,
     UNIT_PARTS,
     FileSum,
     open_regular,
     read_regular,
 )
-from clusterdp.storage.store import Store, is_store
+from clusterdp.storage.store import ObjectStore, is_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +80,7 @@ class Files(Protocol):
         ...
 
 
-def open_files(place: str | os.PathLike[str]) -> Files:
+def open_folder(place: str | os.PathLike[str]) -> Files:
     """The files at a place: an address in its store, a path on this machine's disks.
 
     Raises:
@@ -90,7 +88,7 @@ def open_files(place: str | os.PathLike[str]) -> Files:
     """
     name = os.fspath(place)
     if is_store(name):
-        return StoreFiles(Store.open(name, FormatError))
+        return ObjectStore.open(name, FormatError)
     return LocalFiles(Path(name))
 
 
@@ -182,65 +180,3 @@ class LocalFiles:
                 file.write(text)
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror}") from None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StoreFiles:
-    """The files of a folder in an object store."""
-
-    store: Store
-
-    def __str__(self) -> str:
-        return str(self.store)
-
-    @property
-    def name(self) -> str:
-        """What the folder is called, without where it is."""
-        return str(self.store).rpartition("/")[2]
-
-    def exists(self) -> bool:
-        """Whether there is anything at all."""
-        return bool(self.store.sizes())
-
-    def names(self) -> list[str]:
-        """The names of all objects, without the claim of a run that was killed at its end."""
-        return [name for name in self.store.sizes() if name != CLAIM]
-
-    def size(self, name: str) -> int | None:
-        """The size of an object; None if there is none of that name."""
-        return self.store.size(name)
-
-    def is_link(self, name: str) -> bool:  # noqa: ARG002 - stores have none
-        """No: stores have no links."""
-        return False
-
-    def is_taken(self, name: str) -> bool:
-        """Whether there is an object of that name."""
-        return self.size(name) is not None
-
-    def read(self, name: str, most: int) -> bytes | None:
-        """An object of at most so many bytes as it is; None if there is none of that name."""
-        return self.store.read(name, most)
-
-    def part(self, name: str, start: int, n_bytes: int) -> bytes:
-        """So many bytes of an object from a place on, or as many as there are."""
-        if min(start, n_bytes) < 0:
-            raise ValueError(start)
-        return self.store.part(name, start, n_bytes)
-
-    def sum(self, name: str) -> FileSum:
-        """The size and checksum of an object."""
-        return self.store.sum(name)
-
-    def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
-        """A query over Parquet objects."""
-        return self.store.scan_parquet(names)
-
-    def append(self, name: str, text: str) -> None:
-        """Write an object again with more at its end: nothing can be added to one."""
-        before = self.store.read(name, MOST_OF_TEXT)
-        content = (before or b"") + text.encode()
-        if before is not None:
-            self.store.replace(name, content)
-        elif not self.store.create(name, content):
-            raise OutputError(f"somebody else wrote {self}/{name} at the same time; try again")

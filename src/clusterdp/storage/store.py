@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from clusterdp.errors import ClusterDPError, raise_alone
-from clusterdp.storage.folder import MOST_OF_MANIFEST, FileSum
+from clusterdp.errors import ClusterDPError, OutputError, raise_alone
+from clusterdp.storage.folder import CLAIM, MOST_OF_MANIFEST, MOST_OF_TEXT, FileSum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import polars as pl
     from botocore.credentials import Credentials
-    from obstore.store import ObjectStore
+    from obstore.store import ObjectStore as Objects
 
 
 AMAZON = "s3"
@@ -180,8 +180,8 @@ _REFUSED = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Store:
-    """Objects below an address.
+class ObjectStore:
+    """Objects below an address, each of them a file of a published folder (`reading.py: Files`).
 
     Attributes:
         uri: The address, such as `s3://bucket/folder`.
@@ -192,13 +192,13 @@ class Store:
     uri: str
     access: Access
     errors: type[ClusterDPError]
-    _objects: ObjectStore = field(repr=False)
+    _objects: Objects = field(repr=False)
 
     def __str__(self) -> str:
         return self.uri
 
     @classmethod
-    def open(cls, uri: str, errors: type[ClusterDPError]) -> Store:
+    def open(cls, uri: str, errors: type[ClusterDPError]) -> ObjectStore:
         """The objects below an address; the store is not asked yet.
 
         Raises:
@@ -222,6 +222,27 @@ class Store:
             raise errors(f"{uri} {error}") from None
         address = f"{scheme}://{bucket}/{folder}".rstrip("/")
         return cls(address, access, errors, objects)
+
+    @property
+    def name(self) -> str:
+        """What the folder is called, without where it is."""
+        return self.uri.rpartition("/")[2]
+
+    def exists(self) -> bool:
+        """Whether there is anything at all."""
+        return bool(self.sizes())
+
+    def names(self) -> list[str]:
+        """The names of all objects, without the claim of a run that was killed at its end."""
+        return [name for name in self.sizes() if name != CLAIM]
+
+    def is_link(self, name: str) -> bool:  # noqa: ARG002 - stores have none
+        """No: stores have no links."""
+        return False
+
+    def is_taken(self, name: str) -> bool:
+        """Whether there is an object of that name."""
+        return self.size(name) is not None
 
     def sizes(self) -> dict[str, int]:
         """The sizes of all objects, by their names below the address."""
@@ -260,6 +281,9 @@ class Store:
         """So many bytes of an object from a place on, or as many as there are."""
         import obstore
 
+        if min(start, n_bytes) < 0:
+            raise ValueError(start)
+
         with self._plain_errors():
             return bytes(obstore.get_range(self._objects, name, start=start, length=n_bytes))
 
@@ -286,12 +310,17 @@ class Store:
                 return False
         return True
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a small object, whatever was there."""
+    def append(self, name: str, text: str) -> None:
+        """Write an object again with more at its end: nothing can be added to one."""
         import obstore
 
-        with self._plain_errors():
-            obstore.put(self._objects, name, content)
+        before = self.read(name, MOST_OF_TEXT)
+        content = (before or b"") + text.encode()
+        if before is None and not self.create(name, content):
+            raise OutputError(f"somebody else wrote {self}/{name} at the same time; try again")
+        if before is not None:
+            with self._plain_errors():
+                obstore.put(self._objects, name, content)
 
     def upload(self, name: str, path: Path) -> None:
         """Write a file as an object, whatever was there. It appears complete or not at all."""
@@ -333,7 +362,7 @@ class Store:
             raise error
 
 
-def _objects_of(scheme: str, bucket: str, folder: str, access: Access) -> ObjectStore:
+def _objects_of(scheme: str, bucket: str, folder: str, access: Access) -> Objects:
     try:
         from obstore.exceptions import BaseError
         from obstore.store import AzureStore, GCSStore, S3Store
@@ -347,7 +376,7 @@ def _objects_of(scheme: str, bucket: str, folder: str, access: Access) -> Object
     }
     kinds: dict[str, Any] = {AMAZON: S3Store, "gs": GCSStore, "az": AzureStore}
     try:
-        objects: ObjectStore = kinds[scheme](bucket, **given)
+        objects: Objects = kinds[scheme](bucket, **given)
     except (BaseError, ValueError):  # whose text may quote settings
         raise AccessError(
             "cannot be reached with the settings of this machine; check its environment variables"

@@ -27,11 +27,11 @@ from clusterdp.storage.folder import (
     MANIFEST,
     Staged,
     check_system,
-    remove_left,
+    remove_private_folders,
     working_folder,
     working_of,
 )
-from clusterdp.storage.store import Store
+from clusterdp.storage.store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 class StoreFolder:
     """A folder of an object store, published by its manifest."""
 
-    store: Store
+    store: ObjectStore
 
     @classmethod
     def at(cls, uri: str) -> StoreFolder:
         """The folder at an address."""
-        return cls(Store.open(uri, OutputError))
+        return cls(ObjectStore.open(uri, OutputError))
 
     def __str__(self) -> str:
         return str(self.store)
@@ -95,7 +95,7 @@ class StoreFolder:
 
         The folder of this machine comes first: a run that is at work has locked it.
         """
-        remove_left(self.working)
+        remove_private_folders(self.working)
         there = set(self.store.sizes())
         if CLAIM not in there or self.store.read(CLAIM) != claim.encode():
             return

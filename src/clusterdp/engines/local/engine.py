@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns
-from clusterdp.engines.cells import check_columns
-from clusterdp.engines.crossed_columns import check_named, crossed_parts, possible_parts
-from clusterdp.engines.local.table import LocalTable, check_public, read_layout
+from clusterdp.engines.cells import check_cell_columns, check_named, crossed_parts, possible_parts
+from clusterdp.engines.local.table import LocalTable, check_public, local_layout
 from clusterdp.errors import ParameterError
 from clusterdp.rows.column_types import holds_outcomes, plain_type, texts_as_numbers, with_numbers
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
@@ -164,9 +163,9 @@ class LocalEngine:
             needed = dict.fromkeys((name for name in read if name in names), "cell")
             rows = to_polars(read_frame(source, names=needed), needed).lazy()
         rows = cross_columns(rows, asked.cluster, asked.secret)
-        check_columns(rows.collect_schema(), asked)
+        check_cell_columns(rows.collect_schema(), asked)
         check_public(rows, asked)
-        return read_layout(rows.select(columns(asked.parts)), asked)
+        return local_layout(rows.select(columns(asked.parts)), asked)
 
 
 def _one_each(rows: pl.LazyFrame, asked: TableOptions) -> pl.LazyFrame:

@@ -70,11 +70,11 @@ class LocalTable(EngineTable):
 
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of the table, and how to encode its rows: no other column is read."""
-        return read_layout(self.rows, asked)
+        return local_layout(self.rows, asked)
 
     def unplain_columns(self) -> list[str]:
         """Which kept columns are texts that cannot be shown everywhere; no other is read."""
-        with read_errors():
+        with source_errors():
             found = look_for_unplain(self.rows, self.columns.kept).collect(engine="streaming")
         return [column.name for column in found if column.any()]
 
@@ -85,7 +85,7 @@ class LocalTable(EngineTable):
         if asked.randomizer is not None and asked.folder is not None:
             files[UNITS] = self._write(query, reading, asked.randomizer, Path(asked.folder))
         else:
-            with read_errors():
+            with source_errors():
                 rows = query.collect(engine="streaming")
         seen, tally, notices = reading.seen, None, reading.notices
         if reading.tally is not None:
@@ -107,7 +107,7 @@ class LocalTable(EngineTable):
         if self.texts is None or not names:
             return {}
         query = self.texts.select(count_text_kinds(names, self.notation))
-        with read_errors():
+        with source_errors():
             return {one.name: one[0].to_list() for one in query.collect(engine="streaming")}
 
     def _published(self, rows: pl.DataFrame, randomizer: BatchRandomizer | None) -> Any:
@@ -170,7 +170,7 @@ class LocalTable(EngineTable):
         return found.collect(engine="streaming").to_series()
 
 
-def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+def local_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
     """What is public of a table: no other column is read."""
     import polars as pl
 
@@ -182,7 +182,7 @@ def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEnc
     size = pl.len() if asked.size is None else pl.col(short[asked.size]).sum()
     groups = read.group_by([short[name] for name in asked.groups])
     query = groups.agg(size=size.cast(pl.Int64), n_rows=pl.len())
-    with read_errors():
+    with source_errors():
         sizes = query.collect(engine="streaming")
     return to_layout(sizes, asked)
 
@@ -192,14 +192,14 @@ def check_public(rows: pl.LazyFrame, asked: CellOptions) -> None:
 
     Whether ids are repeated is found out of small tables alone.
     """
-    with read_errors():
+    with source_errors():
         unseen = look_for_unplain(rows, asked.checked).collect(engine="streaming")
     for found in unseen:
         if found.any():
             raise unplain(found.name, "unit" if found.name == asked.ids else "keep")
     if asked.ids not in asked.checked or asked.unit is not None:
         return
-    with read_errors():
+    with source_errors():
         ids = unnamed(rows.select(column(asked.ids)).head(_SMALL_TABLE + 1).collect().to_series())
     refuse_missing(asked.ids, "unit", ids.null_count())
     if len(ids) <= _SMALL_TABLE:
@@ -240,7 +240,7 @@ def _spill_errors() -> Iterator[None]:
 
 
 @contextmanager
-def read_errors() -> Iterator[None]:
+def source_errors() -> Iterator[None]:
     """Errors of reading a table, without the values that Polars quotes in them."""
     import polars as pl
 

@@ -27,7 +27,7 @@ from clusterdp.storage.folder import (
     PARTIAL_SUFFIX,
     FileSum,
     Staged,
-    remove_left,
+    remove_private_folders,
     working_folder,
     working_of,
 )
@@ -209,7 +209,7 @@ class HadoopFolder:
 
         The folder of this machine comes first: a run that is at work has locked it.
         """
-        remove_left(self.working)
+        remove_private_folders(self.working)
         if MANIFEST not in self._names():
             self._remove_rows(claim)
         elif self._read(CLAIM) == claim.encode():

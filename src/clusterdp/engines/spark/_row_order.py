@@ -12,7 +12,7 @@ import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from clusterdp.engines.spark._files import hadoop_path
@@ -32,88 +32,53 @@ _NAME, _FIRST, _GOES = "__clusterdp_name", "__clusterdp_first", "__clusterdp_goe
 _AT_ONCE = 16
 
 
-class RowPlaces(Protocol):
-    """What decides into which file a published row goes, and where it stands there."""
-
-    @property
-    def n_parts(self) -> int:
-        """How many files there are."""
-        ...
-
-    def with_number(self, rows: DataFrame) -> DataFrame:
-        """Rows with one more column, of whole numbers: what decides where a row goes."""
-        ...
-
-    def parts(self, numbers: IntArray) -> IntArray:
-        """The file of each row, from these numbers; axes `[row]`."""
-        ...
-
-    @property
-    def by_number(self) -> bool:
-        """Whether the number says where a row stands; else its id does."""
-        ...
-
-
 def n_parts(n_units: int) -> int:
     """How many files the rows of so many units are in."""
     return math.ceil(n_units / ROWS_PER_PART)
 
 
 @dataclass(frozen=True, slots=True)
-class PlacesOfIds:
-    """Rows spread by a hash of their ids, and in the order of ids."""
+class RowPlaces:
+    """What decides into which file a published row goes, and where it stands there.
 
-    n_parts: int
-
-    @property
-    def by_number(self) -> bool:
-        """The id says where a row stands."""
-        return False
-
-    def with_number(self, rows: DataFrame) -> DataFrame:
-        """Rows, ids first, with the number of the file that each goes to."""
-        from pyspark.sql import functions as sf
-
-        number = sf.pmod(sf.hash(rows.columns[0]), sf.lit(self.n_parts))
-        return rows.withColumn(_GOES, number.cast("bigint"))
-
-    def parts(self, numbers: IntArray) -> IntArray:
-        """The numbers themselves."""
-        return numbers
-
-
-@dataclass(frozen=True, slots=True)
-class PlacesInTable:
-    """Rows by their places in a table of Parquet files.
+    Rows are spread by a hash of their ids, and in the order of ids; or go by their places in a
+    table of Parquet files.
 
     Attributes:
         n_parts: How many files there are.
-        rows_per_file: How many rows each has.
-        firsts: The files of the table, with the number of the first row of each.
+        firsts: The files of the table, in the order of their paths, with the number of the first
+            row of each; None for the order of ids.
+        rows_per_file: How many rows each file gets, in the order of the table.
     """
 
     n_parts: int
     rows_per_file: int
-    firsts: tuple[tuple[str, int], ...]
+    firsts: tuple[tuple[str, int], ...] | None
 
     @classmethod
-    def of(cls, spark: SparkSession, files: list[str], n_units: int) -> PlacesInTable:
-        """The places in a table of these files, in the order of their paths."""
-        return cls(n_parts(n_units), ROWS_PER_PART, _first_rows(spark, files))
+    def for_units(cls, n_units: int, firsts: tuple[tuple[str, int], ...] | None) -> RowPlaces:
+        """The places of so many rows."""
+        return cls(n_parts(n_units), ROWS_PER_PART, firsts)
 
     @property
     def by_number(self) -> bool:
-        """The number of a row says where it stands."""
-        return True
+        """Whether its number says where a row stands; else its id does."""
+        return self.firsts is not None
 
     def with_number(self, rows: DataFrame) -> DataFrame:
-        """Rows whose last columns are `FILE` and `ROW`, with the number of each instead of them.
+        """Rows with one more column, of whole numbers: what decides where a row goes.
 
-        Rows of a file that was not there before are left out, and so noticed.
+        Args:
+            rows: Ids come first. In the order of the table, the last columns are `FILE` and `ROW`,
+                which are left out. Rows of a file that was not there before are, too, and so
+                noticed.
         """
         import polars as pl
         from pyspark.sql import functions as sf
 
+        if self.firsts is None:
+            number = sf.pmod(sf.hash(rows.columns[0]), sf.lit(self.n_parts))
+            return rows.withColumn(_GOES, number.cast("bigint"))
         *read, file, row = rows.columns
         if len(self.firsts) == 1:
             return rows.select(*read, sf.col(row).alias(_GOES))
@@ -125,8 +90,8 @@ class PlacesInTable:
         return found.select(*read, (sf.col(_FIRST) + sf.col(row)).alias(_GOES))
 
     def parts(self, numbers: IntArray) -> IntArray:
-        """So many rows to each file."""
-        return numbers // self.rows_per_file
+        """The file of each row, from these numbers; axes `[row]`."""
+        return numbers if self.firsts is None else numbers // self.rows_per_file
 
 
 def with_places(rows: DataFrame) -> DataFrame:
@@ -135,7 +100,7 @@ def with_places(rows: DataFrame) -> DataFrame:
     return rows.withColumns({FILE: hidden.file_path, ROW: hidden.row_index})
 
 
-def _first_rows(spark: SparkSession, files: list[str]) -> tuple[tuple[str, int], ...]:
+def first_rows(spark: SparkSession, files: list[str]) -> tuple[tuple[str, int], ...]:
     """Parquet files in the order of their paths, with the number of the first row of each."""
     in_order = sorted(files, key=lambda file: unquote(urlsplit(file).path).split("/"))
     with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.crossed_columns import crossed_parts
+from clusterdp.engines.cells import crossed_parts
 from clusterdp.engines.spark._files import hadoop_path
 from clusterdp.engines.spark._jobs import running
 from clusterdp.engines.spark._row_order import with_places
@@ -117,14 +117,16 @@ def labels_as_numbers(rows: DataFrame, labels: Mapping[str, tuple[str, str]]) ->
     return rows
 
 
-def texts_as_numbers(rows: DataFrame, names: Collection[str], notation: Notation) -> DataFrame:
+def spark_texts_as_numbers(
+    rows: DataFrame, names: Collection[str], notation: Notation
+) -> DataFrame:
     """Rows with numbers in place of text; as `rows.written_numbers.texts_as_numbers`."""
-    for name in text_columns(rows, names):
+    for name in spark_text_columns(rows, names):
         rows = rows.withColumn(name, _number(name, notation))
     return rows
 
 
-def text_columns(rows: DataFrame, names: Collection[str]) -> list[str]:
+def spark_text_columns(rows: DataFrame, names: Collection[str]) -> list[str]:
     """Those of some columns that hold text."""
     from pyspark.sql.types import StringType
 

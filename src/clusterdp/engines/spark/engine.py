@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.cells import check_columns, unplain
-from clusterdp.engines.crossed_columns import check_named
+from clusterdp.engines.cells import check_cell_columns, check_named, unplain
 from clusterdp.engines.spark._files import has_scheme
 from clusterdp.engines.spark._sources import (
     NO_ORDER_TO_KEEP,
@@ -19,10 +18,10 @@ from clusterdp.engines.spark._sources import (
     labels_as_numbers,
     open_in_order,
     open_spark_source,
-    texts_as_numbers,
+    spark_texts_as_numbers,
 )
 from clusterdp.engines.spark.session import checked_frame, column_types
-from clusterdp.engines.spark.table import SparkTable, read_layout, unplain_columns
+from clusterdp.engines.spark.table import SparkTable, spark_layout, unplain_columns
 from clusterdp.errors import ParameterError
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.columns import COMMON
@@ -41,7 +40,9 @@ if TYPE_CHECKING:
     from clusterdp.storage.folder import Destination
 
 
-def one_row_per_unit(rows: DataFrame, public: tuple[str, ...], aggregates: Aggregates) -> DataFrame:
+def one_spark_row_per_unit(
+    rows: DataFrame, public: tuple[str, ...], aggregates: Aggregates
+) -> DataFrame:
     """One row per combination of public columns; see the local engine's function."""
     names = [*public, *aggregates]
     places = [rows.columns.index(name) for name in names]
@@ -126,13 +127,13 @@ class SparkEngine:
             rows = self._open(source, asked.wanted)
         texts = rows
         rows = labels_as_numbers(rows, asked.labels)
-        rows = texts_as_numbers(rows, asked.numeric, asked.notation)
+        rows = spark_texts_as_numbers(rows, asked.numeric, asked.notation)
         asked = asked.with_parts(rows.columns)
         columns = asked.columns
         if asked.aggregates:
             check_named(rows.columns, columns.parts, columns.secret)
             public = tuple(name for name in columns.shown if name in rows.columns)
-            rows = one_row_per_unit(rows, public, asked.rules)
+            rows = one_spark_row_per_unit(rows, public, asked.rules)
         rows = cross_spark_columns(rows, columns.cluster, columns.secret)
         unencrypted = self.allow_unencrypted
         return SparkTable(rows=rows, texts=texts, allow_unencrypted=unencrypted, **asked.by_name())
@@ -142,10 +143,10 @@ class SparkEngine:
         rows = self._open(source, asked.wanted)
         check_named(rows.columns, asked.needed, asked.secret)
         rows = cross_spark_columns(rows, asked.cluster, asked.secret)
-        check_columns(column_types(rows, [*asked.parts, *asked.checked]), asked)
+        check_cell_columns(column_types(rows, [*asked.parts, *asked.checked]), asked)
         for name in unplain_columns(rows, asked.kept if asked.size is None else ()):
             raise unplain(name, "keep")
-        return read_layout(rows, asked)
+        return spark_layout(rows, asked)
 
     def _open_in_order(self, source: Any, wanted: ColumnRequest) -> DataFrame:
         """A source whose rows have numbers."""

@@ -47,8 +47,8 @@ from clusterdp.engines.spark._randomizing import (
     SeenParts,
     total_seen,
 )
-from clusterdp.engines.spark._row_order import FILE, ROW, PlacesInTable, PlacesOfIds, n_parts
-from clusterdp.engines.spark._sources import text_columns
+from clusterdp.engines.spark._row_order import FILE, ROW, RowPlaces, first_rows, n_parts
+from clusterdp.engines.spark._sources import spark_text_columns
 from clusterdp.engines.spark.session import check_encryption, column_types, select_columns
 from clusterdp.errors import DataError, TableChangedError
 from clusterdp.rows.column_types import check_types
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
     from clusterdp.engines.spark._parcels import Shared
-    from clusterdp.engines.spark._row_order import RowPlaces
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.randomizing import BatchRandomizer
     from clusterdp.rows.value_codes import CellEncoder
@@ -128,7 +127,7 @@ class SparkTable(EngineTable):
 
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of the table, and how to encode its rows: no other column is read."""
-        return read_layout(self.rows, asked)
+        return spark_layout(self.rows, asked)
 
     def unplain_columns(self) -> list[str]:
         """Which kept columns are texts that cannot be shown everywhere; no other is read."""
@@ -169,7 +168,7 @@ class SparkTable(EngineTable):
 
     def text_shapes(self) -> dict[str, list[int]]:
         """Of each outcome that is text, how many rows have each kind of text that is no number."""
-        names = [] if self.texts is None else text_columns(self.texts, self.numeric)
+        names = [] if self.texts is None else spark_text_columns(self.texts, self.numeric)
         if self.texts is None or not names:
             return {}
         count = CountTextKinds(tuple(names), self.notation)
@@ -208,9 +207,8 @@ class SparkTable(EngineTable):
 
     def _places(self, n_units: int) -> RowPlaces:
         """Where published rows go."""
-        if not self.keep_order:
-            return PlacesOfIds(n_parts(n_units))
-        return PlacesInTable.of(self.spark, self.rows.inputFiles(), n_units)
+        files = first_rows(self.spark, self.rows.inputFiles()) if self.keep_order else None
+        return RowPlaces.for_units(n_units, files)
 
     def _placed(self) -> DataFrame:
         """What pass 2 reads of the table."""
@@ -311,7 +309,7 @@ def unplain_columns(rows: DataFrame, names: Sequence[str]) -> list[str]:
     return [name for name, is_there in zip(texts, found, strict=True) if is_there]
 
 
-def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+def spark_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
     """What is public of a table: no other column is read."""
     from pyspark.sql import functions as sf
 

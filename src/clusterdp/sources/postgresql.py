@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from clusterdp.errors import DataError, raise_alone
-from clusterdp.sources.streams import store_batches
+from clusterdp.sources.databases import Query, check_names, selected
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp.sources.source import NamedSource
+    from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
 _READ_ONLY = "set transaction isolation level repeatable read, read only"
@@ -56,23 +56,20 @@ _READ_ONLY_BROKEN = "25006"
 
 
 @dataclass(frozen=True, slots=True)
-class _PostgresQuery:
+class _PostgresQuery(Query):
     """A query, prepared.
 
     Attributes:
+        names: Its columns.
         cursor: In a transaction that can only read.
         text: The query.
         types: PostgreSQL's types of its columns, by name.
     """
 
+    names: list[str]
     cursor: Any
     text: str
     types: dict[str, str]
-
-    @property
-    def names(self) -> list[str]:
-        """The columns of the query."""
-        return list(self.types)
 
     def schema(self, names: Collection[str]) -> dict[str, pl.DataType]:
         """The types that some columns have when they are read."""
@@ -84,37 +81,27 @@ class _PostgresQuery:
             described = self.cursor.adbc_execute_schema(self._selecting(names))
         return dict(pl.DataFrame(described.empty_table()).schema)
 
-    def read(self, names: Collection[str]) -> pl.DataFrame:
-        """Some columns of all rows."""
-        import polars as pl
-
-        batches = list(self._batches(names))
-        return pl.concat(batches) if batches else pl.DataFrame(schema=self.schema(names))
-
-    def store(self, names: Collection[str], path: Path) -> None:
-        """Some columns of all rows into a file."""
-        store_batches(lambda: self._batches(names), self.schema(names), path)
-
-    def _batches(self, names: Collection[str]) -> Iterator[pl.DataFrame]:
+    def batches(self, schema: dict[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+        """Some columns of all rows, in batches."""
         import polars as pl
 
         with _explained_errors():
-            self.cursor.execute(self._selecting(names))
+            self.cursor.execute(self._selecting(schema))
             for batch in self.cursor.fetch_record_batch():
                 yield pl.DataFrame(batch)
 
     def _selecting(self, names: Collection[str]) -> str:
         """A query for some columns alone: what else there is never leaves the server."""
-        chosen = []
-        for name in names:
-            quoted = '"' + name.replace('"', '""') + '"'
-            kind = _READ_AS.get(self.types[name])
-            chosen.append(quoted if kind is None else f"{quoted}::{kind} as {quoted}")
-        return f"select {', '.join(chosen)} from (\n{self.text}\n) as clusterdp_rows"  # noqa: S608 - the owner's own query
+        chosen = selected(names, self.types, _READ_AS)
+        return f"select {chosen} from (\n{self.text}\n) as clusterdp_rows"  # noqa: S608 - the owner's own query
 
 
 @contextmanager
-def running_postgres(source: NamedSource) -> Iterator[_PostgresQuery]:
+def running(
+    source: NamedSource,
+    wanted: ColumnRequest,  # noqa: ARG001 - values have types of their own
+    scratch: Path | None,  # noqa: ARG001 - nothing is stored
+) -> Iterator[_PostgresQuery]:
     """A query while its connection is open.
 
     Raises:
@@ -135,10 +122,9 @@ def running_postgres(source: NamedSource) -> Iterator[_PostgresQuery]:
             described = cursor.adbc_execute_schema(source.trimmed_query)
         if not described:
             raise DataError("the query must be one select; leave out all other statements")
-        if len(set(described.names)) < len(described.names):
-            raise DataError("the query has two columns of one name; rename one: select ... as ...")
+        check_names(described.names)
         types = {field.name: _type_of(field) for field in described}
-        yield _PostgresQuery(cursor, source.trimmed_query, types)
+        yield _PostgresQuery(list(types), cursor, source.trimmed_query, types)
 
 
 def _driver() -> Any:
