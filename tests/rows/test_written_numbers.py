@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -18,6 +19,9 @@ from clusterdp.rows.column_types import (
     count_text_kinds,
     text_to_number,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GERMAN = Notation(decimal=",", thousands=".")
 FRENCH = Notation(decimal=",", thousands=" ")
@@ -199,3 +203,28 @@ def test_words_that_mean_missing_do_so_among_labels() -> None:
     told = frame_of(["none", "some"] * 50)
     declared = {"amount": "none,some"}
     assert cdp.release(told, **{**ASKED, "outcomes": declared, "missing": None}) is not None
+
+
+@pytest.mark.parametrize(
+    ("texts", "noticed"),
+    [
+        (["561", "1.234", "12.071"] * 10, True),
+        (["0.561", "1.234", "12.071"] * 10, False),  # no thousand begins with a zero
+        (["561", "1.23", "12.071"] * 10, False),
+        (["1561", "1.234", "12.071"] * 10, False),  # written without points elsewhere
+        (["1.000", "1.234", "12.071"] * 10, False),  # all have three decimals
+        (["561", "1.234"], False),  # may be chance
+    ],
+)
+def test_points_that_may_separate_thousands_are_noticed(
+    texts: list[str], *, noticed: bool, tmp_path: Path
+) -> None:
+    """They are read as decimals, so that the owner would lose most of the revenue."""
+    units = pl.DataFrame({"user": range(len(texts)), "arm": [0, 1] * (len(texts) // 2)})
+    units.with_columns(spend=pl.Series(texts)).write_csv(tmp_path / "shop.csv")
+    asked: dict[str, Any] = {"unit": "user", "arm": "arm", "outcomes": {"spend": "number:0..20000"}}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cdp.publish(tmp_path / "shop.csv", out=tmp_path / "out", epsilon=2, **asked)
+    found = [one for one in caught if "look like those between thousands" in str(one.message)]
+    assert bool(found) == noticed

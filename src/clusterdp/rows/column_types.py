@@ -322,6 +322,29 @@ def count_text_kinds(names: Collection[str], notation: Notation) -> list[pl.Expr
     ]
 
 
+# What a whole number with points between thousands looks like. So does one with three decimals.
+_GROUPED = r"^[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+$"
+# Fewer such numbers may have three decimals by chance.
+_MANY_GROUPED = 20
+
+
+def may_be_grouped(names: Collection[str]) -> list[pl.Expr]:
+    """Whether points in a column of text may separate thousands, though they are read as decimals.
+
+    All numbers with a point are then as 1.234, and those without one are below 1000.
+    """
+    import polars as pl
+
+    found = []
+    for name in names:
+        plain = column(name).str.strip_chars()
+        pointed, grouped = plain.str.contains(".", literal=True), plain.str.contains(_GROUPED)
+        without = plain.filter(~pointed).cast(pl.Float64, strict=False).abs()
+        alike = (pointed == grouped).all() & (grouped.sum() >= _MANY_GROUPED)
+        found.append((alike & (without.max() < 1000)).fill_null(value=False).alias(name))
+    return found
+
+
 def _text_kind(text: pl.Expr, notation: Notation) -> pl.Expr:
     """The place of each text's kind; null if it is a number."""
     import polars as pl

@@ -19,7 +19,14 @@ from clusterdp.engines.base import EngineTable, PassResult, clipping_notices, re
 from clusterdp.engines.cells import refuse_missing, to_layout, unplain
 from clusterdp.engines.local._reading import TablePass
 from clusterdp.errors import DataError, TableChangedError, raise_alone
-from clusterdp.rows.column_types import check_types, count_text_kinds, plain_type, text_columns
+from clusterdp.rows.column_types import (
+    PLAIN,
+    check_types,
+    count_text_kinds,
+    may_be_grouped,
+    plain_type,
+    text_columns,
+)
 from clusterdp.rows.id_order import in_order_of_ids, one_by_one, sorted_rows
 from clusterdp.rows.keys import id_hashes
 from clusterdp.rows.value_codes import CellEncoder, look_for_unplain, plain_column
@@ -43,6 +50,8 @@ _SORTING = ".sorting"
 _HIDDEN = ".hidden"
 # Rows whose ids are compared before a release does.
 _SMALL_TABLE = 2**22
+# Rows whose text is looked at for points between thousands.
+_FIRST_ROWS = 2**16
 
 
 def _as_it_is(published: pl.DataFrame) -> pl.DataFrame:
@@ -92,7 +101,7 @@ class LocalTable(EngineTable):
             ids, tally = reading.tally.ids, reading.tally.tally
             self.check(asked, tally, lambda: ids.count_repeated(self._ids_with_hashes))
             seen = tally.seen
-        clipped = () if tally is None else clipping_notices(tally, self)
+        clipped = () if tally is None else (*clipping_notices(tally, self), *self._grouped())
         return PassResult(
             seen=seen,
             tally=tally,
@@ -109,6 +118,21 @@ class LocalTable(EngineTable):
         query = self.texts.select(count_text_kinds(names, self.notation))
         with source_errors():
             return {one.name: one[0].to_list() for one in query.collect(engine="streaming")}
+
+    def _grouped(self) -> tuple[str, ...]:
+        """The warnings to the owner that points may separate thousands; from the first rows."""
+        names = [] if self.texts is None else text_columns(self.texts, self.numeric)
+        if self.texts is None or not names or self.notation != PLAIN:
+            return ()
+        with read_errors():
+            found = self.texts.head(_FIRST_ROWS).select(may_be_grouped(names)).collect()
+        return tuple(
+            f"points in {one.name!r} are read as decimals, and look like those between thousands, "
+            "as in 1.000; if they are, publish with thousands='.', decimal=',' (--thousands . "
+            "--decimal ,) instead"
+            for one in found
+            if one[0]
+        )
 
     def _published(self, rows: pl.DataFrame, randomizer: BatchRandomizer | None) -> Any:
         """Randomized rows as a frame, in one chunk: chunks of the table can follow outcomes."""
