@@ -1,4 +1,4 @@
-"""Lists as people write them: numbers or names, separated by commas."""
+"""Lists as people write them: numbers or names, separated by commas; and NAME=VALUE."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def parse_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in listed):
         raise ParameterError(f"expected names of columns, got {listed!r}")
     return tuple(name.strip() for entry in listed for name in entry.split(",") if name.strip())
+
+
+def parse_named(text: str, form: str) -> tuple[str, str]:
+    """A name and what is said of it, from `visit=0,1`; `form` says how it should read."""
+    name, found, value = text.partition("=")
+    if not found:
+        raise ParameterError(form.format(text))
+    return name.strip(), value.strip()
 
 
 def in_parts(numbers: Sequence[float], sizes: Sequence[int]) -> Iterator[tuple[float, ...]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.precision.prediction import Precision
+    from clusterdp.precision.prediction import ExpectedVariance
 
 BINARY = cdp.OutcomeSpace.binary()
 
@@ -52,7 +52,7 @@ def by_columns(names: str, shares: list[float], sizes: IntArray) -> Breakdown:
     return Breakdown(columns=(names,), labels=(tuple(map(str, range(len(shares)))),), sizes=groups)
 
 
-def planned(scenario: Scenario, **asked: object) -> Precision:
+def planned(scenario: Scenario, **asked: object) -> ExpectedVariance:
     return expect(choose(BudgetRequest(epsilon=2, **asked), scenario), scenario)[0]  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from clusterdp.cells.layout import Breakdown
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.precision.prediction import expected_precision
 from clusterdp.precision.row_noise import channel_unit_noise, public_unit_noise
-from clusterdp.precision.visible import sight_rows, sights
+from clusterdp.precision.visible import visible_rows, visible_targets
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.statistics.sums import NoisyMetricSums
@@ -135,9 +135,11 @@ def test_what_can_be_seen_fits_a_terminal() -> None:
     layout = replace(LAYOUT, breakdowns=(crossed,))
     mechanism = cdp.optimal(epsilon=1, sums=cdp.SumShares(breakdowns=((names, 0.2),)))
     noise = public_unit_noise(mechanism, SPACE)[:, np.newaxis].repeat(2, axis=1)
-    found = sights(expected_precision(mechanism, layout, SPACE, PROBS[None, None], noise), layout)
+    found = visible_targets(
+        expected_precision(mechanism, layout, SPACE, PROBS[None, None], noise), layout
+    )
     assert len(found) == 1 + 12 + 5
-    rows = sight_rows(found, 0)
+    rows = visible_rows(found, 0)
     assert sum(max(len(row[column]) for row in rows) + 2 for column in range(4)) <= 80
     errors = [one.predictions[0].std_error for one in found]
     assert errors[0] == min(errors)

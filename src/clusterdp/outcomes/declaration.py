@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from clusterdp._lists import parse_names
+from clusterdp._lists import parse_named, parse_names
 from clusterdp._text import exact, shortest_decimal
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.finite import AFFIRMATIVE, OutcomeSpace, folded
 from clusterdp.outcomes.grammar import parse_implication, parse_metric
-from clusterdp.outcomes.metric import OBSERVED, Implication, Metric
+from clusterdp.outcomes.metric import OBSERVED, Implication, Metric, check_declared
 from clusterdp.outcomes.number import Number, Space
 
 
@@ -259,7 +259,10 @@ def declare(
     named = _named_spaces(outcomes)
     _check_distinct("outcome", tuple(name for name, _ in named))
     spaces = {name: parse_space(space) for name, space in named}
-    absent = _checked_missing(missing, spaces)
+    names = (missing,) if isinstance(missing, str) else tuple(missing)
+    check_declared("missing names", names, spaces)
+    _check_distinct("missing outcome", names)
+    absent = frozenset(names)
     declared = tuple(
         Outcome(name=name, space=space, may_be_missing=name in absent)
         for name, space in spaces.items()
@@ -277,30 +280,14 @@ def declare(
     )
 
 
-def _checked_missing(missing: Iterable[str], spaces: Collection[str]) -> frozenset[str]:
-    names = [missing] if isinstance(missing, str) else list(missing)
-    for name in names:
-        if name not in spaces:
-            raise ParameterError(
-                f"missing names {name!r}, which is no declared outcome; "
-                f"the outcomes are {', '.join(map(repr, spaces))}"
-            )
-    _check_distinct("missing outcome", tuple(names))
-    return frozenset(names)
-
-
 def _named_spaces(
     outcomes: Spaces | Iterable[str],
 ) -> list[tuple[str, Space | str | Sequence[float]]]:
     if isinstance(outcomes, Mapping):
         return list(outcomes.items())
-    named: list[tuple[str, Space | str | Sequence[float]]] = []
-    for text in [outcomes] if isinstance(outcomes, str) else outcomes:
-        name, found, space = text.partition("=")
-        if not found:
-            raise ParameterError(f"an outcome reads NAME=SPACE (visit=0,1), got {text!r}")
-        named.append((name.strip(), space.strip()))
-    return named
+    form = "an outcome reads NAME=SPACE (visit=0,1), got {!r}"
+    texts = [outcomes] if isinstance(outcomes, str) else outcomes
+    return [parse_named(text, form) for text in texts]
 
 
 def _multipliers(
@@ -380,12 +367,7 @@ def parse_question(text: str) -> QuestionRequest:
 def check_partition(questions: Sequence[QuestionRequest], declared: DeclaredOutcomes) -> None:
     """Raise a ParameterError unless questions hold every outcome once, and linked ones together."""
     named = [name for question in questions for name in question.names]
-    for name in named:
-        if name not in declared.names:
-            raise ParameterError(
-                f"question names {name!r}, which is no declared outcome; the outcomes are "
-                f"{', '.join(map(repr, declared.names))}"
-            )
+    check_declared("question names", named, declared.names)
     wrong = [name for name in declared.names if named.count(name) != 1]
     if wrong:
         raise ParameterError(

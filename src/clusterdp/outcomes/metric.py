@@ -22,7 +22,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.outcomes.number import Number, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from clusterdp._arrays import FloatArray
 
@@ -54,6 +54,10 @@ class _Levelled(ABC):
     @abstractmethod
     def exact_levels(self, levels: Levels) -> list[Fraction]:
         """Its value at each level, exactly."""
+
+    def unit(self, of_outcome: Fraction) -> Fraction:  # noqa: ARG002 - for values
+        """What its values are multiples of, given the unit of the outcome; most are 0 or 1."""
+        return Fraction(1)
 
     def of_levels(self, levels: Levels) -> FloatArray:
         """Its value at each level; axes `[level]`."""
@@ -126,10 +130,6 @@ class Observed(_Levelled):
         """Its value at each level of the outcome."""
         return [Fraction(level is not None) for level in levels]
 
-    def unit(self, of_outcome: Fraction) -> Fraction:  # noqa: ARG002 - as others
-        """It is 0 or 1."""
-        return Fraction(1)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold(_Levelled):
@@ -159,10 +159,6 @@ class Threshold(_Levelled):
         """Its value at each level of the outcome, compared exactly."""
         holds, threshold = SIGNS[self.sign], exact(self.threshold)
         return [Fraction(level is not None and holds(level, threshold)) for level in levels]
-
-    def unit(self, of_outcome: Fraction) -> Fraction:  # noqa: ARG002 - as others
-        """It is 0 or 1."""
-        return Fraction(1)
 
     def cuts(self, space: Space) -> tuple[int, ...]:
         """Where it changes from one value to the next: steps of a lattice, or positions."""
@@ -288,12 +284,8 @@ class Metric:
 
     def check_factors(self, spaces: Mapping[str, Space]) -> None:
         """Raise a ParameterError if an outcome is not declared, or a comparison says nothing."""
+        check_declared(f"{str(self)!r} uses", [one.outcome for one in self.factors], spaces)
         for factor in self.factors:
-            if factor.outcome not in spaces:
-                raise ParameterError(
-                    f"{str(self)!r} uses {factor.outcome!r}, which is no declared outcome; "
-                    f"the outcomes are {', '.join(map(repr, spaces))}"
-                )
             space = spaces[factor.outcome]
             if isinstance(factor, Threshold) and not factor.cuts(space):
                 raise ParameterError(
@@ -352,6 +344,16 @@ class Implication:
                     f"implication {str(self)!r} divides the range of {name!r} ({space}) where no "
                     "metric does; declare the comparison as a metric, too"
                 )
+
+
+def check_declared(said: str, names: Iterable[str], declared: Collection[str]) -> None:
+    """Raise a ParameterError if one of some names is no declared outcome; `said` is who uses it."""
+    for name in names:
+        if name not in declared:
+            raise ParameterError(
+                f"{said} {name!r}, which is no declared outcome; "
+                f"the outcomes are {', '.join(map(repr, declared))}"
+            )
 
 
 def quoted(name: str) -> str:

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp._lists import parse_numbers
+from clusterdp._lists import parse_named, parse_numbers
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.categories import MOST_FINE_CATEGORIES, Categories, TooManyCategoriesError
 from clusterdp.outcomes.grid import Density, Grid, needed_points, place_grid
-from clusterdp.outcomes.metric import OBSERVED
+from clusterdp.outcomes.metric import OBSERVED, check_declared
 from clusterdp.outcomes.number import Number
 
 if TYPE_CHECKING:
@@ -128,21 +128,9 @@ def parse_margins(
 ) -> dict[str, Margin]:
     """The margins of several outcomes, by name, or as texts such as `visit=0.15`."""
     if not isinstance(given, Mapping):
-        given = dict(_named(text) for text in given)
-    for name in given:
-        if name not in spaces:
-            raise ParameterError(
-                f"reference names {name!r}, which is no declared outcome; "
-                f"the outcomes are {', '.join(map(repr, spaces))}"
-            )
+        given = dict(parse_named(text, _DECLARED) for text in given)
+    check_declared("reference names", given, spaces)
     return {name: parse_margin(name, margin, spaces[name]) for name, margin in given.items()}
-
-
-def _named(text: str) -> tuple[str, str]:
-    name, found, margin = text.partition("=")
-    if not found:
-        raise ParameterError(_DECLARED.format(text))
-    return name.strip(), margin.strip()
 
 
 def _checked_moments(name: str, numbers: list[float], space: Space) -> Moments:

@@ -29,7 +29,7 @@ from clusterdp.planning.decide import Draft
 from clusterdp.planning.expected import assumed_of
 from clusterdp.planning.page import plan_page
 from clusterdp.planning.report import PlanReport, QuestionReport
-from clusterdp.precision.true_clusters import TrueClusters
+from clusterdp.precision.visible import TrueClusters
 from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.rows.frames import column_names
 from clusterdp.sources.source import named_source

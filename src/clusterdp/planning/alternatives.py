@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clusterdp.planning.compare import MechanismComparison
     from clusterdp.planning.decide import Draft
     from clusterdp.planning.expected import Scenario
-    from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.precision.prediction import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
     from clusterdp.spec.request import BudgetRequest
 
@@ -105,7 +105,7 @@ def targets(comparison: MechanismComparison) -> tuple[Purpose, ...]:
     return (overall, *breakdowns, segment._replace(share=comparison.shown_share))
 
 
-def least_certain(precision: Precision, target: Purpose, layout: Layout) -> Prediction:
+def least_certain(precision: ExpectedVariance, target: Purpose, layout: Layout) -> Prediction:
     """What to expect of a target: of the groups of a breakdown, the least certain."""
     found = (one for _, one in of_purpose(precision, target, layout))
     return max(found, key=lambda one: one.std_error)
@@ -174,7 +174,7 @@ def smallest_epsilon(
 
 
 def shown_prediction(
-    precision: Precision, request: BudgetRequest, scenario: Scenario
+    precision: ExpectedVariance, request: BudgetRequest, scenario: Scenario
 ) -> Prediction:
     """What a request is about, in one number: its least certain effect.
 

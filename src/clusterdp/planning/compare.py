@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.planning._split import PurposeRegret
     from clusterdp.planning.advice import LookAdvice
     from clusterdp.planning.expected import Scenario
-    from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.precision.prediction import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
 
 
@@ -53,7 +53,7 @@ class MechanismOption(NamedTuple):
 
     name: str
     mechanism: Mechanism
-    precisions: tuple[Precision, ...]
+    precisions: tuple[ExpectedVariance, ...]
     losses: tuple[PurposeRegret, ...]
 
     @property
@@ -79,7 +79,7 @@ class ClusterAlternative(NamedTuple):
 
     name: str
     n_clusters: int
-    precisions: tuple[Precision, ...]
+    precisions: tuple[ExpectedVariance, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -383,7 +383,7 @@ def _named(name: str, request: BudgetRequest) -> BudgetRequest:
 def compare_clusters(
     requests: Sequence[BudgetRequest],
     scenarios: Sequence[Scenario],
-    planned: Sequence[tuple[Precision, ...]],
+    planned: Sequence[tuple[ExpectedVariance, ...]],
 ) -> list[tuple[ClusterAlternative, ...]]:
     """Plans for the same table with other clusters, by question; none where there are no clusters.
 

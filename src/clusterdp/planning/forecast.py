@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.planning.expected import Scenario
     from clusterdp.precision.closed_form import ArmLayout
-    from clusterdp.precision.prediction import Precision
+    from clusterdp.precision.prediction import ExpectedVariance
     from clusterdp.spec.purpose import Purpose
 
 
@@ -363,7 +363,7 @@ def _stand_ins(layout: Layout) -> tuple[IntArray, FloatArray]:
     return np.concatenate([largest, rest[places]]), np.concatenate([np.ones(len(largest)), copies])
 
 
-def expect_quickly(mechanism: Mechanism, scenario: Scenario) -> tuple[Precision, ...]:
+def expect_quickly(mechanism: Mechanism, scenario: Scenario) -> tuple[ExpectedVariance, ...]:
     """As `expect`; a public channel is not designed for the very ε of its rows."""
     layout, space, _ = scenario
     if not mechanism.designs_rows or mechanism.find(NoisyCounts) is not None:

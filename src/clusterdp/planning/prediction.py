@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.planning.expected import Scenario
-    from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.precision.prediction import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
 
 
@@ -45,7 +45,7 @@ _ANY_CHANNEL = Sample(400, 8)
 _CHANNEL_PER_CELL, _JOINT_CHANNEL_PER_CELL = Sample(20, 2), Sample(2, 2)
 
 
-def expect(mechanism: Mechanism, scenario: Scenario) -> tuple[Precision, ...]:
+def expect(mechanism: Mechanism, scenario: Scenario) -> tuple[ExpectedVariance, ...]:
     """What to expect of every metric if outcomes are distributed like the reference."""
     noise = asked_noise(mechanism, scenario) if mechanism.releases_rows else None
     return expect_with(mechanism, scenario, noise)
@@ -56,7 +56,7 @@ def expect_with(
     scenario: Scenario,
     noise: FloatArray | None,
     assumed: FloatArray | None = None,
-) -> tuple[Precision, ...]:
+) -> tuple[ExpectedVariance, ...]:
     """The same with the noise of rows at hand, axes `[metric, arm]`; see `expected_precision`."""
     layout, space, reference = scenario
     everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
@@ -112,14 +112,14 @@ def predict_metrics(
     return tuple(of_share(one, segment_share) for one in expect(mechanism, scenario))
 
 
-def of_share(precision: Precision, segment_share: float) -> Prediction:
+def of_share(precision: ExpectedVariance, segment_share: float) -> Prediction:
     """Of a segment; of everyone where the segment is everyone, or there are none."""
     segment = precision.segment(segment_share) if segment_share < 1 else None
     return precision.overall if segment is None else segment
 
 
 def of_purpose(
-    precision: Precision, purpose: Purpose, layout: Layout
+    precision: ExpectedVariance, purpose: Purpose, layout: Layout
 ) -> tuple[tuple[float, Prediction], ...]:
     """The effects that a purpose is about, each with its weight; of everyone without rows.
 
@@ -138,7 +138,7 @@ def of_purpose(
 
 
 def purpose_variance(
-    precisions: Sequence[Precision], purpose: Purpose, scenario: Scenario
+    precisions: Sequence[ExpectedVariance], purpose: Purpose, scenario: Scenario
 ) -> float:
     """Σ_j w_j·Var_j over the metrics, by which a purpose is judged."""
     variances = [

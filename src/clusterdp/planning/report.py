@@ -12,8 +12,13 @@ from clusterdp.document.model import Paragraph, Table
 from clusterdp.document.text import to_lines, wrapped
 from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.planning.compare import budget
-from clusterdp.precision.true_clusters import true_cluster_notes
-from clusterdp.precision.visible import detectable_in_words, sight_rows, sights, unseen_notes
+from clusterdp.precision.visible import (
+    detectable_in_words,
+    true_cluster_notes,
+    unseen_notes,
+    visible_rows,
+    visible_targets,
+)
 from clusterdp.spec.terms import total_guarantee
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import totals_label
@@ -25,8 +30,7 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.categories import Categories
     from clusterdp.planning.compare import ClusterAlternative, MechanismComparison, MechanismOption
     from clusterdp.precision.prediction import Prediction
-    from clusterdp.precision.true_clusters import TrueClusters
-    from clusterdp.precision.visible import Sight
+    from clusterdp.precision.visible import TrueClusters, VisibleEffect
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.spec.request import Request
 
@@ -191,20 +195,20 @@ class QuestionReport:
         """What can be seen of each metric, by the recommended mechanism."""
         seen = self._seen()
         return [
-            Table(f"what can be seen of {name}", sight_rows(seen, metric))
+            Table(f"what can be seen of {name}", visible_rows(seen, metric))
             for metric, name in enumerate(self.metrics)
         ]
 
-    def _seen(self) -> list[Sight]:
+    def _seen(self) -> list[VisibleEffect]:
         """Everyone, groups and segments, and true clusters where clusters are private."""
         layout = self.comparison.scenario.layout
-        return [*sights(self.comparison.choice.precisions, layout), *self._true_clusters()]
+        return [*visible_targets(self.comparison.choice.precisions, layout), *self._true_clusters()]
 
-    def _true_clusters(self) -> list[Sight]:
+    def _true_clusters(self) -> list[VisibleEffect]:
         if self.private is None:
             return []
         compared = self.comparison
-        return self.private.sights(compared.choice.precisions, compared.scenario.layout)
+        return self.private.effects(compared.choice.precisions, compared.scenario.layout)
 
     def _one_metric(self) -> list[tuple[str, ...]]:
         """One row for each mechanism."""

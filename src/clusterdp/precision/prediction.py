@@ -126,7 +126,7 @@ _TINY = 1e-100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Precision:
+class ExpectedVariance:
     """Variances that are expected of effects on one metric.
 
     Targets are everyone, then the groups of each breakdown; everyone alone where no rows are
@@ -183,7 +183,7 @@ def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is t
     unit_noise: FloatArray | None,
     *,
     assumed: FloatArray | None = None,
-) -> tuple[Precision, ...]:
+) -> tuple[ExpectedVariance, ...]:
     """What to expect of effects on each metric.
 
     Args:
@@ -220,7 +220,7 @@ def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is t
     return _within(found, ends)
 
 
-def _within(found: list[Precision], ends: list[Ends]) -> tuple[Precision, ...]:
+def _within(found: list[ExpectedVariance], ends: list[Ends]) -> tuple[ExpectedVariance, ...]:
     """What to expect of metrics, with the largest effects that their ends allow."""
     pairs = zip(found, ends, strict=True)
     return tuple(replace(one, largest_effect=own.span) for one, own in pairs)
@@ -273,7 +273,7 @@ def _by_rows(  # noqa: PLR0913, PLR0917 - what is measured, of whom, and what is
     cells: list[ArmLayout],
     probs: FloatArray,
     prior: FloatArray,
-) -> Precision:
+) -> ExpectedVariance:
     """What to expect of a metric whose rows are of a share of units that are asked."""
     values = measured.values
     noise = spread_over_asked(measured.noise, unit_spread(layout, probs, values), share)
@@ -287,7 +287,7 @@ def _by_rows(  # noqa: PLR0913, PLR0917 - what is measured, of whom, and what is
         each = ((privacy, by_rows), (np.zeros_like(privacy), np.zeros_like(by_rows)))
         with_privacy, without = (group_degrees(layout, sampling[0], *one) for one in each)
         degrees = with_privacy, without
-    return Precision(
+    return ExpectedVariance(
         sampling=layout.against_control(sampling),
         privacy=layout.against_control(privacy),
         by_rows=layout.against_control(by_rows),
@@ -370,7 +370,7 @@ def group_degrees(
 
 def _by_statistics(
     mechanism: Mechanism, layout: Layout, space: CategorySpace, probs: FloatArray, metric: int
-) -> Precision:
+) -> ExpectedVariance:
     """What to expect of a metric where statistics alone are published."""
     everyone = replace(layout, breakdowns=())
     values = space.metric_values()[metric]
@@ -382,7 +382,7 @@ def _by_statistics(
     noise = mechanism.statistics[0].contrast_variance(some, space, metric)
     shares = layout.cluster_shares[chosen]
     stand_for = len(layout.clusters) / len(chosen)
-    return Precision(
+    return ExpectedVariance(
         sampling=layout.against_control(sampling),
         privacy=stand_for * (shares**2 * noise).sum(axis=0, keepdims=True),
         by_rows=None,

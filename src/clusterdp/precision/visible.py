@@ -1,4 +1,7 @@
-"""What can be seen in a release: standard errors and detectable effects, target by target."""
+"""What can be seen in a release: standard errors and detectable effects, target by target.
+
+Private clusters are targets as well, whose units are known by noisy labels alone.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.precision.prediction import UNSEEN
+from clusterdp.precision.prediction import UNSEEN, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Breakdown, Layout
-    from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.channels.cluster_response import ClusterResponse
+    from clusterdp.precision.prediction import ExpectedVariance
 
 
 # Segments that are shown, by their share of the units.
@@ -20,9 +25,11 @@ SEGMENTS = (0.5, 0.25, 0.1, 0.05, 0.01)
 # Of a breakdown with more groups than this, the largest are shown.
 _MOST_GROUPS = 12
 _LONGEST_NAME = 34
+# Of more clusters than this, the largest are shown.
+_MOST_CLUSTERS = 12
 
 
-class Sight(NamedTuple):
+class VisibleEffect(NamedTuple):
     """An effect that could be looked at.
 
     Attributes:
@@ -36,7 +43,7 @@ class Sight(NamedTuple):
     predictions: tuple[Prediction, ...]
 
 
-def sights(precisions: Sequence[Precision], layout: Layout) -> list[Sight]:
+def visible_targets(precisions: Sequence[ExpectedVariance], layout: Layout) -> list[VisibleEffect]:
     """Everyone, the groups of each breakdown, and segments of several shares.
 
     Everyone alone where no rows are published. Groups without units in some arm are left out.
@@ -45,23 +52,23 @@ def sights(precisions: Sequence[Precision], layout: Layout) -> list[Sight]:
         precisions: What to expect, metric by metric.
         layout: What is public.
     """
-    found = [Sight("everyone", 1.0, tuple(one.overall for one in precisions))]
+    found = [VisibleEffect("everyone", 1.0, tuple(one.overall for one in precisions))]
     if precisions[0].by_rows is None:
         return found
     first = 1
     for breakdown in layout.breakdowns:
         for group in _shown(breakdown):
             predictions = tuple(one.of_target(first + group) for one in precisions)
-            found.append(Sight(group_name(breakdown, group), None, predictions))
+            found.append(VisibleEffect(group_name(breakdown, group), None, predictions))
         first += len(breakdown.sizes)
     for share in SEGMENTS:
         of_share = [one.segment(share) for one in precisions]
         predictions = tuple(one for one in of_share if one is not None)
-        found.append(Sight(f"a segment of {share:.0%}", share, predictions))
+        found.append(VisibleEffect(f"a segment of {share:.0%}", share, predictions))
     return found
 
 
-def sight_rows(seen: Sequence[Sight], metric: int) -> list[tuple[str, ...]]:
+def visible_rows(seen: Sequence[VisibleEffect], metric: int) -> list[tuple[str, ...]]:
     """The table of one metric: a header, then a row for each sight.
 
     Detectable effects are beside those that could be detected without privacy.
@@ -122,3 +129,72 @@ def _shown(breakdown: Breakdown) -> list[int]:
     present = np.flatnonzero((sizes > 0).all(axis=1))
     largest = np.argsort(-sizes[present].sum(axis=1), kind="stable")[:_MOST_GROUPS]
     return sorted(present[largest].tolist())
+
+
+class TrueClusters(NamedTuple):
+    """The private clusters of a release.
+
+    Attributes:
+        column: What they are called.
+        response: What their labels went through.
+    """
+
+    column: str
+    response: ClusterResponse
+
+    @property
+    def epsilon(self) -> float:
+        """What labels take of the budget."""
+        return self.response.guarantee().epsilon
+
+    def effects(
+        self, precisions: Sequence[ExpectedVariance], layout: Layout
+    ) -> list[VisibleEffect]:
+        """Effects in true clusters; none where no rows are published.
+
+        Args:
+            precisions: What to expect, metric by metric.
+            layout: What is public: cells are of given labels.
+        """
+        if precisions[0].by_rows is None:
+            return []
+        n_units, inflated = self._counted(layout)
+        largest = np.argsort(-n_units.sum(axis=1), kind="stable")[:_MOST_CLUSTERS]
+        whole = layout.against_control(1 / layout.sizes.sum(axis=0))
+        found = []
+        for place in sorted(largest.tolist()):
+            true = layout.against_control(1 / n_units[place]) / whole
+            noisy = layout.against_control(inflated[place]) / whole
+            predictions = tuple(_prediction(one, true, noisy) for one in precisions)
+            name = short_name(f"{self.column}={layout.clusters[place]}")
+            found.append(VisibleEffect(name, None, predictions))
+        return found
+
+    def _counted(self, layout: Layout) -> tuple[FloatArray, FloatArray]:
+        """Units of true clusters as labels tell them, and Σw²/(Σw)²; axes `[cluster, arm]`.
+
+        Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
+        """
+        weights = self.response.inverse(layout.clusters)
+        # Where labels tell of less than one unit, one is as good as none.
+        n_units = np.maximum(weights.T @ layout.sizes, 1.0)
+        return n_units, (weights.T**2 @ layout.sizes) / n_units**2
+
+
+def _prediction(one: ExpectedVariance, true: FloatArray, noisy: FloatArray) -> Prediction:
+    """What to expect in a true cluster, from how often a unit's variance counts there."""
+    assert one.by_rows is not None  # noqa: S101 - there are rows
+    sampling = one.sampling[0] * true
+    privacy = (one.sampling[0] + one.by_rows) * noisy - sampling
+    return Prediction.of(sampling, np.maximum(privacy, 0.0), one.largest_effect)
+
+
+def true_cluster_notes(metrics: Sequence[str], seen: Sequence[VisibleEffect]) -> list[str]:
+    """A note on each metric of which no effect can be seen in any true cluster."""
+    return [
+        f"no effect on {name} can be seen in any true cluster, however large: give "
+        "their labels more of epsilon (private_cluster=..., --private-cluster), declare fewer "
+        "labels, or leave clusters out"
+        for place, name in enumerate(metrics)
+        if seen and not any(one.predictions[place].is_visible for one in seen)
+    ]

@@ -206,13 +206,7 @@ def resampled_row_loss(keep_prob: Fraction, prior_floor: Fraction) -> tuple[Loss
     with localcontext(_DIGITS):
         keep, floor = _decimal(keep_prob), _decimal(prior_floor)
         low = (1 - keep) * floor
-        high = keep + low
-        loss = (high / low).ln()
-        return (
-            LossAtom(loss, high),
-            LossAtom(Decimal(0), 1 - high - low),
-            LossAtom(-loss, low),
-        )
+        return _two_sided(keep + low, low)
 
 
 def joint_loss(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
@@ -231,11 +225,13 @@ def joint_loss(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
 def response_loss(own: Fraction, other: Fraction) -> tuple[LossAtom, ...]:
     """The loss of a k-ary response: its own label with one probability, each other with another."""
     with localcontext(_DIGITS):
-        likely, unlikely = _decimal(own), _decimal(other)
-        loss = (likely / unlikely).ln()
-        rest = LossAtom(Decimal(0), 1 - likely - unlikely)
-        ends = (LossAtom(loss, likely), LossAtom(-loss, unlikely))
-        return (ends[0], rest, ends[1]) if rest.prob else ends
+        return tuple(atom for atom in _two_sided(_decimal(own), _decimal(other)) if atom.prob)
+
+
+def _two_sided(high: Decimal, low: Decimal) -> tuple[LossAtom, ...]:
+    """The loss where one output has these probabilities under two outcomes, another the reverse."""
+    loss = (high / low).ln()
+    return LossAtom(loss, high), LossAtom(Decimal(0), 1 - high - low), LossAtom(-loss, low)
 
 
 def total_epsilon(summary: tuple[LossAtom, ...], epsilon: float = 0.0) -> float:
@@ -358,19 +354,11 @@ def _percent_above(prob: Decimal) -> str | None:
 _BEFORE = (Decimal("0.5"), Decimal("0.1"), Decimal("0.01"))
 # With δ > 0, odds change by more than this times e^ε with a probability of at most this times δ.
 SLACK = 2
-_PRECISION, _MOST_DIGITS, _SMALL = 60, 6, Decimal("0.1")
+_SMALL = Decimal("0.1")
 
 
-class BeliefShift(NamedTuple):
-    """A belief about one unit's outcome before and after a release, as percentages."""
-
-    before: str
-    at_least: str
-    at_most: str
-
-
-def suspicions(guarantee: Guarantee) -> list[BeliefShift]:
-    """How far beliefs of 50%, 10% and 1% can move.
+def belief_shifts(guarantee: Guarantee) -> list[tuple[str, str, str]]:
+    """How far beliefs of 50%, 10% and 1% can move: before, at least and at most afterwards.
 
     With δ = 0, the odds p/(1−p) of any statement about a unit's outcome change by a factor of at
     most c = e^ε. With δ > 0 let c = 2e^ε. On the set S of releases that are more than c times
@@ -378,14 +366,13 @@ def suspicions(guarantee: Guarantee) -> list[BeliefShift]:
     P(S) ≤ e^ε Q(S) + δ ≤ P(S)/2 + δ: the odds change by more than c with a probability of at most
     2δ. Rounded outwards.
     """
-    with localcontext() as context:
-        context.prec = _PRECISION
+    with localcontext(_DIGITS):
         factor = Decimal(guarantee.epsilon).exp() * (SLACK if guarantee.delta else 1)
         return [
-            BeliefShift(
-                before=f"{100 * before:.0f}%",
-                at_least=_percent(before / (before + (1 - before) * factor), ROUND_FLOOR),
-                at_most=_percent(before * factor / (before * factor + 1 - before), ROUND_CEILING),
+            (
+                f"{100 * before:.0f}%",
+                _percent(before / (before + (1 - before) * factor), ROUND_FLOOR),
+                _percent(before * factor / (before * factor + 1 - before), ROUND_CEILING),
             )
             for before in _BEFORE
         ]
@@ -393,7 +380,7 @@ def suspicions(guarantee: Guarantee) -> list[BeliefShift]:
 
 def _percent(prob: Decimal, rounding: str) -> str:
     """A percentage: below 10% with a digit after the point, and more to tell it from 0 and 100."""
-    for digits in range(int(prob < _SMALL), _MOST_DIGITS + 1):
+    for digits in range(int(prob < _SMALL), _MOST_PERCENT_DIGITS + 1):
         rounded = (100 * prob).quantize(Decimal(1).scaleb(-digits), rounding=rounding)
         if 0 < rounded < 100:
             break

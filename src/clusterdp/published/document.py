@@ -29,7 +29,7 @@ from clusterdp.document.model import (
     strong,
 )
 from clusterdp.outcomes.declaration import parse_space
-from clusterdp.privacy.accounting import SLACK, rounded_up, suspicions
+from clusterdp.privacy.accounting import SLACK, belief_shifts, rounded_up
 from clusterdp.published._recipes import cautions, folder_of, recipes, sum_queries
 from clusterdp.published.contents import (
     FolderView,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from clusterdp.document.model import Part
-    from clusterdp.precision.prediction import Precision, Prediction
+    from clusterdp.precision.prediction import ExpectedVariance, Prediction
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.visible import Visible
     from clusterdp.storage.folder import FileSum
@@ -143,7 +143,7 @@ def protection(view: FolderView) -> Section:
     header = ("thought before", "after: at least", "after: at most")
     table = Table(
         "A suspicion about one unit, in percent rounded outwards",
-        [header, *suspicions(guarantee)],
+        [header, *belief_shifts(guarantee)],
     )
     exact = (
         f"{strong('Not protected:')} who is in the table, and whatever is exact below. Nor what is "
@@ -326,7 +326,7 @@ def visible_effects(view: FolderView) -> Section:
     return Section("What can be seen", parts, "see")
 
 
-def _precision_text(precision: Precision) -> str:
+def _precision_text(precision: ExpectedVariance) -> str:
     text = f"Over everyone, {_detected(precision.overall)}."
     small = precision.segment(_SMALL_SEGMENT)
     if small is None:
@@ -344,7 +344,7 @@ def _detected(found: Prediction) -> str:
     return f"no effect can be seen: the largest possible is {found.largest_effect:.3g}"
 
 
-def _chart(metric: str, precision: Precision, told: str) -> list[Chart]:
+def _chart(metric: str, precision: ExpectedVariance, told: str) -> list[Chart]:
     """Detectable effects against the share of a segment; nothing where there are no rows."""
     shares = [float(share) for share in np.geomspace(*_SHARES, _N_POINTS)]
     found = [one for share in shares if (one := precision.segment(share)) is not None]

@@ -11,8 +11,7 @@ from clusterdp.cells.assignment import inflation
 from clusterdp.outcomes.space import metric_moments
 from clusterdp.precision.prediction import expected_precision
 from clusterdp.precision.row_noise import channel_unit_noise
-from clusterdp.precision.true_clusters import TrueClusters
-from clusterdp.precision.visible import sight_rows, sights
+from clusterdp.precision.visible import TrueClusters, visible_rows, visible_targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from clusterdp.channels import Channel
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.precision.prediction import Precision
-    from clusterdp.precision.visible import Sight
+    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.visible import VisibleEffect
     from clusterdp.published.manifest import Expected, Manifest
 
 
@@ -42,13 +41,13 @@ class Visible(NamedTuple):
     """
 
     metrics: tuple[str, ...]
-    precisions: tuple[Precision, ...]
-    sights: list[Sight]
+    precisions: tuple[ExpectedVariance, ...]
+    sights: list[VisibleEffect]
     assumed: str
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
         """A table for each metric: a header, then a row for each sight."""
-        return {name: sight_rows(self.sights, place) for place, name in enumerate(self.metrics)}
+        return {name: visible_rows(self.sights, place) for place, name in enumerate(self.metrics)}
 
     def to_dict(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """The same as plain values, by sight and metric."""
@@ -78,18 +77,21 @@ def what_is_visible(
     return Visible(
         metrics=tuple(str(metric) for space in spaces for metric in space.declared.metrics),
         precisions=precisions,
-        sights=[*sights(precisions, compared), *_true_clusters(manifest, precisions, layout)],
+        sights=[
+            *visible_targets(precisions, compared),
+            *_true_clusters(manifest, precisions, layout),
+        ],
         assumed=_assumed(manifest, spaces, compared) + _weighted(manifest, layout),
     )
 
 
 def _true_clusters(
-    manifest: Manifest, precisions: Sequence[Precision], layout: Layout
-) -> list[Sight]:
+    manifest: Manifest, precisions: Sequence[ExpectedVariance], layout: Layout
+) -> list[VisibleEffect]:
     """What can be seen in true clusters, where clusters are private."""
     if manifest.labels is None or manifest.true_cluster is None:
         return []
-    return TrueClusters(manifest.true_cluster, manifest.labels).sights(precisions, layout)
+    return TrueClusters(manifest.true_cluster, manifest.labels).effects(precisions, layout)
 
 
 def _weighted(manifest: Manifest, layout: Layout) -> str:
@@ -107,7 +109,7 @@ def _precisions(
     space: Categories,
     expected: Expected | None,
     channel: Channel | None,
-) -> tuple[Precision, ...]:
+) -> tuple[ExpectedVariance, ...]:
     """What to expect of the metrics of a question."""
     compared = layout.compared()
     probs = _expected_probs(expected, compared, space.n_categories)
