@@ -124,7 +124,7 @@ class LocalTable(EngineTable):
         names = [] if self.texts is None else text_columns(self.texts, self.numeric)
         if self.texts is None or not names or self.notation != PLAIN:
             return ()
-        with read_errors():
+        with source_errors():
             found = self.texts.head(_FIRST_ROWS).select(may_be_grouped(names)).collect()
         return tuple(
             f"points in {one.name!r} are read as decimals, and look like those between thousands, "
