@@ -82,3 +82,15 @@ def test_plans_refuse_what_releases_refuse(case: str, tmp_path: Path) -> None:
 def test_a_table_of_cells_needs_no_other_columns() -> None:
     cells = UNITS.group_by("market", "arm").len("n").with_columns(pl.col("n").cast(int))
     assert "120 units" in repr(cdp.plan(cells, **ASKED, keep="tier", size="n"))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "ndjson"])
+def test_a_file_without_an_outcome_is_said(suffix: str, tmp_path: Path) -> None:
+    """It may be planned before there are outcomes; or their name is misspelt."""
+    path = tmp_path / f"units.{suffix}"
+    getattr(UNITS, {"csv": "write_csv", "parquet": "write_parquet"}.get(suffix, "write_ndjson"))(
+        path
+    )
+    said = "did you mean 'visit'?"
+    assert said in repr(cdp.plan(path, **{**ASKED, "outcomes": {"vist": "0,1"}}))
+    assert said not in repr(cdp.plan(path, **ASKED))

@@ -32,7 +32,8 @@ from clusterdp.planning.report import PlanReport, QuestionReport
 from clusterdp.precision.visible import TrueClusters
 from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.rows.frames import column_names
-from clusterdp.sources.source import named_source
+from clusterdp.sources.opening import scan_files
+from clusterdp.sources.source import ColumnRequest, NamedSource, named_source
 from clusterdp.spec.fields import DECIDED, DECLARATION
 from clusterdp.spec.parse import change_options, parse, parse_options, read_options, write_options
 
@@ -184,10 +185,13 @@ def _later_notes(request: Request) -> list[str]:
 
 
 def _outcome_notes(source: Any, request: Request) -> list[str]:
-    """Notes on columns of outcomes that a frame lacks: it may be planned before there are any."""
-    if request.options.size is not None or table_name(source) is not None:
+    """Notes on columns of outcomes that a table lacks: it may be planned before there are any."""
+    options, table = request.options, by_name(source, request.options)
+    is_named = isinstance(table, NamedSource)
+    if options.size is not None or (is_named and (table.database or options.engine == "spark")):
         return []
-    names = column_names(source)
+    files = scan_files(table, ColumnRequest(public=())) if is_named else None
+    names = column_names(source) if files is None else files.collect_schema().names()
     return [
         f"{missing_column(name, 'outcome', names)}; a release needs it"
         for name in request.declared.names
