@@ -264,13 +264,12 @@ def look_notes(
     unchanged = (space.declared, space.grids) == (declared.declared, declared.grids)
     if unchanged and mechanism.prior == prior:
         return (f"{cost} changed nothing",)
-    grids = dict(zip(space.declared.numbers, space.grids, strict=True))
     clips = [
         f"{name} was clipped to "
-        f"{shortest_decimal(grids[name].number.low)}..{shortest_decimal(grids[name].number.high)} "
-        f"(a grid of {len(grids[name].points)} values)"
-        for name, number in declared.declared.numbers.items()
-        if grids[name].number != number
+        f"{shortest_decimal(grid.number.low)}..{shortest_decimal(grid.number.high)} "
+        f"(a grid of {len(grid.points)} values)"
+        for name, grid in zip(space.declared.numbers, space.grids, strict=True)
+        if grid.number != declared.declared.numbers[name]
     ]
     if not clips:
         return (f"the channel is designed for the distribution of outcomes in {cost}",)

@@ -118,6 +118,10 @@ class Categories:
         """An outcome with its levels, by its name."""
         return self.outcomes[self.declared.names.index(name)]
 
+    def grid(self, name: str) -> Grid:
+        """The grid of a number, by its name."""
+        return dict(zip(self.declared.numbers, self.grids, strict=True))[name]
+
     def encoder(self, clip: Collection[str] = ()) -> OutcomeEncoder:
         """What encodes rows; `clip` names finite outcomes that are clipped, too."""
         return OutcomeEncoder(self.outcomes, self.table, clip)

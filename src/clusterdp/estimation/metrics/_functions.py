@@ -11,7 +11,6 @@ from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
 from clusterdp.outcomes.metric import Metric, Threshold
-from clusterdp.outcomes.number import Number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -86,8 +85,5 @@ def metric_function(metric: Metric, space: Categories) -> CategoryFunction:
 
 def is_exact(comparison: Threshold, space: Categories) -> bool:
     """Whether no number is rounded across a threshold."""
-    number = space.declared.spaces[comparison.outcome]
-    if not isinstance(number, Number):
-        return True
-    grid = space.grids[list(space.declared.numbers).index(comparison.outcome)]
-    return grid.holds_cuts(comparison.cuts(number))
+    grid = space.outcome(comparison.outcome).grid
+    return grid is None or grid.holds_cuts(comparison.cuts(grid.number))

@@ -57,7 +57,6 @@ from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
 from clusterdp.outcomes.metric import Threshold, quoted
-from clusterdp.outcomes.number import Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,17 +96,15 @@ class Levels(NamedTuple):
                 f"{outcome!r} may be missing, and of such outcomes means and shares of those "
                 f"observed are estimated; ask for {outcome!r}"
             )
-        place = space.declared.names.index(outcome)
-        values = np.array([float(value or 0) for value in space.outcomes[place].values])
-        number = space.declared.spaces[outcome]
-        step, divided = 0.0, np.ones(len(values) - 1, dtype=np.bool_)
-        if isinstance(number, Number):
-            grid = space.grids[list(space.declared.numbers).index(outcome)]
-            step, divided = float(number.unit), np.diff(grid.points) == 1
+        one = space.outcome(outcome)
+        values, step = one.numbers(), 0.0
+        divided = np.ones(len(values) - 1, dtype=np.bool_)
+        if one.grid is not None:
+            step, divided = float(one.grid.number.unit), np.diff(one.grid.points) == 1
         functions = tuple(
             CategoryFunction.from_values(
                 f"{quoted(outcome)}>={shortest_decimal(values[level])}",
-                (space.levels[place] >= level).astype(np.float64),
+                (space.levels[one.axis] >= level).astype(np.float64),
                 space,
             )
             for level in range(1, len(values))
@@ -276,11 +273,9 @@ class BoundsEstimator(NamedTuple):
         cls, comparison: Threshold, question: int, space: Categories
     ) -> BoundsEstimator:
         """The bounds of a comparison by `>=`, `>`, `<=` or `<`."""
-        names = space.declared.names
-        number = space.declared.numbers[comparison.outcome]
-        grid = space.grids[list(space.declared.numbers).index(comparison.outcome)]
-        levels = space.levels[names.index(comparison.outcome)]
-        (first,) = comparison.cuts(number)  # the first step beyond the value
+        grid = space.grid(comparison.outcome)
+        levels = space.levels[space.outcome(comparison.outcome).axis]
+        (first,) = comparison.cuts(grid.number)  # the first step beyond the value
         upper = int(np.searchsorted(grid.points, first))  # the place of u; that of l is before it
         low, high = (grid.points[place] for place in (upper - 1, upper))
         lost, gained = (first - 1 - low) / (high - first + 1), (high - first) / (first - low)
@@ -313,8 +308,8 @@ class BoundsEstimator(NamedTuple):
         space: Categories,
     ) -> BoundsEstimator:
         """The bounds of the mean of a function of a number, which takes and gives arrays."""
-        place = list(space.declared.numbers).index(outcome)
-        grid, number = space.grids[place], space.declared.numbers[outcome]
+        grid = space.grid(outcome)
+        number = grid.number
         above, below = np.zeros((2, len(grid.points)))
         every = np.asarray(function(np.array([float(one) for one in grid.values])), np.float64)
         least, most = every.min(), every.max()
@@ -327,7 +322,7 @@ class BoundsEstimator(NamedTuple):
             above[ends] = np.maximum(above[ends], off.max())
             below[ends] = np.maximum(below[ends], -off.min())
             least, most = min(least, values.min()), max(most, values.max())
-        levels = space.levels[space.declared.names.index(outcome)]
+        levels = space.levels[space.outcome(outcome).axis]
         bounds = [
             CategoryFunction.from_values(name, one[levels], space)
             for one in (every - below, every + above)

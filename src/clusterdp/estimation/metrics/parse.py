@@ -141,7 +141,7 @@ def _mean_of_function(
     if outcome in space.declared.numbers:
         bounds = BoundsEstimator.from_function(name, outcome, of_array, question, space)
         return MeanEstimator(question, bounds.functions[0]) if bounds.is_exact else bounds
-    values = space.outcome_values()[space.declared.names.index(outcome)]
+    values = space.outcome_values()[space.outcome(outcome).axis]
     return MeanEstimator(question, _given_values(name, of_array(values), space))
 
 
@@ -195,7 +195,7 @@ def _check_between(function: CategoryFunction, space: Categories) -> None:
     name, values = function.name, function.values.tolist()
     known = dict(zip(map(tuple, space.levels.T.tolist()), values, strict=True))
     for outcome, grid in zip(space.declared.numbers, space.grids, strict=True):
-        place = space.declared.names.index(outcome)
+        place = space.outcome(outcome).axis
         for levels, value in known.items():
             level = levels[place]
             if level + 1 >= len(grid.points) or grid.points[level + 1] - grid.points[level] == 1:
