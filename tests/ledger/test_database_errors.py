@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from clusterdp.errors import LedgerError
 from clusterdp.ledger import _store
-from clusterdp.ledger._store import explain
+from clusterdp.ledger._store import explain_failure
 from clusterdp.ledger.ledger import Ledger
 from ledger_runs import edit, reserve
 
@@ -77,7 +77,7 @@ def test_sqlite(fail: Callable[[Path], None], reason: str, tmp_path: Path) -> No
     with pytest.raises(sqlite3.Error) as failed:
         fail(tmp_path / "locked full readonly.db")
     error = sa.exc.OperationalError("statement", {}, failed.value)
-    assert explain(error).startswith(reason)
+    assert explain_failure(error).startswith(reason)
 
 
 @pytest.mark.parametrize("name", ["fullsearch", "readonly", "is locked", "not a database"])
@@ -112,7 +112,7 @@ def test_a_database_that_cannot_be_written(postgres: Server, tmp_path: Path) -> 
         connection.execute("grant select on clusterdp_entries to onlooker")
     with (
         pytest.raises(LedgerError, match="permission denied"),
-        _store.Store(reader).writing() as transaction,
+        _store.LedgerStore(reader).writing() as transaction,
     ):
         transaction.append(event="closed", release_id="none", content={})
 
@@ -124,7 +124,7 @@ def test_a_database_that_is_locked(
     ledger = Ledger.create(url)
     monkeypatch.setattr(_store, "LOCK_TIMEOUT", 1)
     with (
-        _store.Store(url).writing(),
+        _store.LedgerStore(url).writing(),
         pytest.raises(LedgerError, match="is locked by another command"),
     ):
         ledger.close("none")
@@ -141,7 +141,7 @@ def test_a_server_whose_transactions_see_the_past(
     ledger = Ledger.create(url, 3)
     first = reserve(ledger, 3).release_id
     with ThreadPoolExecutor(1) as threads:
-        with _store.Store(url).writing() as transaction:
+        with _store.LedgerStore(url).writing() as transaction:
             later = threads.submit(reserve, ledger, 3)
             time.sleep(0.5)  # until it waits for the lock; too short, and it just comes second
             transaction.append(event="cancelled", release_id=first, content={})

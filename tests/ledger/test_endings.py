@@ -11,11 +11,11 @@ import pytest
 import clusterdp as cdp
 from clusterdp.errors import LedgerError, ParameterError
 from clusterdp.ledger import _store
-from clusterdp.ledger._store import Store
+from clusterdp.ledger._store import LedgerStore
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.storage.folder import MANIFEST, staged_folder
-from ledger_runs import SPACE, edit, finish, reserve, some_drawn
+from ledger_runs import SPACE, edit, finish, reserve, some_drawn, stored_secrets, with_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +60,8 @@ def test_a_closed_release_stays_spent_and_is_wiped(
     assert (entry.event, entry.release_id) == ("closed", reservation.release_id)
     assert closed.ended == {"at": entry.at, "who": entry.who, "reason": "the table is gone"}
     assert entry.who == _store.current_user()
-    assert Store(where).secrets(reservation.release_id) is None
-    assert Store(where).unfinished() == []
+    assert stored_secrets(where, reservation.release_id) is None
+    assert with_secrets(where) == []
     assert (ledger.balance("us").basic, ledger.balance("us").remaining) == (spent, remaining)
     assert len(ledger.balance("us").spent) == 1
     with pytest.raises(LedgerError, match="does not allow it"):
@@ -89,7 +89,7 @@ def test_the_key_of_a_closed_release_is_not_in_the_file(tmp_path: Path) -> None:
     draw(closed)
     for reservation in (closed, cancelled):
         assert reservation.key.expose() in path.read_bytes()
-    drawn = Store(str(path)).secrets(closed.release_id)
+    drawn = stored_secrets(str(path), closed.release_id)
     assert drawn is not None
     assert drawn.drawn is not None
     ledger.close(closed.release_id)
@@ -201,7 +201,7 @@ def test_an_ending_races_with_a_run(end: str, ledger: Ledger, where: str) -> Non
         assert (ended == "") == (record.status in ("closed", "cancelled"))
         if end == "cancel" and ended == "":
             assert record.drawn_sha256 is None
-    assert Store(where).unfinished() == []
+    assert with_secrets(where) == []
     assert Ledger(where).verify() == []
 
 
@@ -222,7 +222,7 @@ def test_what_is_published_is_committed_and_not_closed(
     assert recorded.status == "committed"
     assert recorded.folder == str(tmp_path / "out")
     assert recorded.manifest_sha256 == sha256(b"manifest").hexdigest()
-    assert Store(where).unfinished() == []
+    assert with_secrets(where) == []
     assert Ledger(where).verify() == []
 
 
@@ -296,7 +296,7 @@ def test_a_release_without_its_key_file_can_be_closed(where: str, tmp_path: Path
 def test_a_closed_release_cannot_be_opened_by_an_entry(ledger: Ledger, where: str) -> None:
     reservation = reserve(ledger)
     ledger.close(reservation.release_id)
-    with Store(where).writing() as transaction:
+    with LedgerStore(where).writing() as transaction:
         transaction.append(event="cancelled", release_id=reservation.release_id, content={})
     assert Ledger(where).verify() == ["entry 3 has an event that is not allowed there"]
     with pytest.raises(LedgerError, match="not allowed there"):

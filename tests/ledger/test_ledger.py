@@ -11,14 +11,13 @@ import pytest
 import clusterdp as cdp
 from categories import one_question
 from clusterdp.errors import LedgerError
-from clusterdp.ledger._store import Store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.releasing.journal import Drawn
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import add_exact_noise
-from ledger_runs import LAYOUT, SPACE, edit, finish, reserve, some_drawn
+from ledger_runs import LAYOUT, SPACE, edit, finish, reserve, some_drawn, stored_secrets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -231,7 +230,7 @@ def test_encrypted_keys(kind: str, where: str, tmp_path: Path) -> None:
         Ledger(where, **wrong)
     reservation = reserve(ledger)
     reservation.keep(some_drawn(reservation))
-    kept = Store(where).secrets(reservation.release_id)
+    kept = stored_secrets(where, reservation.release_id)
     assert kept is not None
     assert reservation.key.expose() not in kept.key
     assert kept.drawn is not None

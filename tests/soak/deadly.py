@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.ledger._store import Store as LedgerStore
+from clusterdp.ledger._store import LedgerStore
 from clusterdp.storage.folder import SummedFile
 from clusterdp.storage.parquet import HiddenFile
 from clusterdp.storage.store import ObjectStore

@@ -11,7 +11,7 @@ from unittest import mock
 from typer.testing import CliRunner
 
 from clusterdp.cli.app import app
-from clusterdp.ledger._store import Store
+from clusterdp.ledger._store import LedgerStore
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from soak.owner import release_options, write_table
@@ -135,10 +135,10 @@ def run_database_outages(server: Server, names: Callable[[str], str], folder: Pa
 @contextmanager
 def _stopped_before(server: Server, number: int) -> Iterator[None]:
     """Stop the server just before it is written to for the so-many-th time."""
-    writing, written = Store.writing, 0
+    writing, written = LedgerStore.writing, 0
 
     @contextmanager
-    def stopping(self: Store) -> Iterator[Transaction]:
+    def stopping(self: LedgerStore) -> Iterator[Transaction]:
         nonlocal written
         if written == number:
             server.stop()
@@ -146,7 +146,7 @@ def _stopped_before(server: Server, number: int) -> Iterator[None]:
         with writing(self) as transaction:
             yield transaction
 
-    with mock.patch.object(Store, "writing", stopping):
+    with mock.patch.object(LedgerStore, "writing", stopping):
         yield
 
 

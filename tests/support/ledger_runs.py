@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 import clusterdp as cdp
 from categories import one_outcome, one_question
+from clusterdp.ledger._store import LedgerStore
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.releasing.journal import Drawn
 from clusterdp.statistics.base import CellTotals
@@ -18,6 +19,7 @@ from clusterdp.statistics.noise import add_exact_noise
 from populations import make_layout
 
 if TYPE_CHECKING:
+    from clusterdp.ledger._store import Secrets
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.reservation import Reservation
 
@@ -30,6 +32,17 @@ def reserve(
 ) -> Reservation:
     mechanism = cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=epsilon, **settings)
     return ledger.reserve(population, terms=one_question(SPACE, mechanism), about={}, place=place)
+
+
+def stored_secrets(where: str, release_id: str) -> Secrets | None:
+    with LedgerStore(where).reading() as stored:
+        return stored.secrets(release_id)
+
+
+def with_secrets(where: str) -> list[str]:
+    """The ids of releases whose secrets are stored."""
+    with LedgerStore(where).reading() as stored:
+        return stored.unfinished()
 
 
 def some_drawn(reservation: Reservation) -> bytes:

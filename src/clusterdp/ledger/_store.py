@@ -1,9 +1,8 @@
 """The ledger's store: its entries, and the secrets of unfinished releases.
 
-It is a SQLite file or a PostgreSQL database. A writer locks the whole ledger until its transaction
-ends, so entries follow one another and nobody reads a budget that is half written.
-
-Where a ledger is stored: a SQLite file that only its owner can read, or a PostgreSQL URL.
+It is a SQLite file that only its owner can read, or a PostgreSQL database. A writer locks the whole
+ledger until its transaction ends, so entries follow one another and nobody reads a budget that is
+half written.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import shlex
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from clusterdp.errors import LedgerError
 
@@ -65,7 +64,7 @@ _REASONS = {
 }
 
 
-def resolve(where: str) -> tuple[str, sa.URL]:
+def _resolve(where: str) -> tuple[str, sa.URL]:
     """The location without its password, for messages; and its URL."""
     try:
         import sqlalchemy as sa
@@ -83,7 +82,7 @@ def resolve(where: str) -> tuple[str, sa.URL]:
     return url.render_as_string(hide_password=True), url.set(drivername="postgresql+psycopg")
 
 
-def create_file(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Create an empty file that only its owner can read."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -98,7 +97,7 @@ def create_file(path: Path) -> None:
         raise LedgerError("the ledger has a name that no file can have") from None
 
 
-def check_file(path: Path) -> None:
+def _check_file(path: Path) -> None:
     """Raise a LedgerError unless the file exists and only its owner can read it."""
     try:
         mode = path.stat().st_mode
@@ -115,7 +114,7 @@ def check_file(path: Path) -> None:
         )
 
 
-def connect(url: sa.URL) -> sa.Engine:
+def _connect(url: sa.URL) -> sa.Engine:
     """An engine whose transactions run one after another and are on disk when they end."""
     import sqlalchemy as sa
 
@@ -150,7 +149,7 @@ def connect(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def explain(error: sa.exc.SQLAlchemyError) -> str:
+def explain_failure(error: sa.exc.SQLAlchemyError) -> str:
     """What went wrong, from the database's error code; it holds no data and no password."""
     import sqlalchemy as sa
 
@@ -186,6 +185,12 @@ def _explain_refusal(connection: Any) -> str:
 _LOCK = 0x636C7573
 # What a release draws and writes down before it goes on, in this order.
 DrawnEvent = Literal["labelled", "looked", "drawn"]
+DRAWN_EVENTS: tuple[DrawnEvent, ...] = get_args(DrawnEvent)
+# The event of a run that begins to randomize rows, into a folder that nobody else can read.
+RANDOMIZING = "randomizing"
+# What the last event of a release is until it is published ("committed"), and if it never is.
+UNFINISHED = ("reserved", *DRAWN_EVENTS, RANDOMIZING)
+ENDED = ("cancelled", "closed")
 # The previous hash of the first entry.
 FIRST_PREVIOUS = "0" * 64
 
@@ -197,8 +202,7 @@ class Entry(NamedTuple):
         number: Its position in the history, from 0.
         at: When it was added, in UTC.
         who: The user who added it.
-        event: "opened", "reserved", "labelled", "looked", "randomizing", "drawn", "committed",
-            "cancelled" or "closed".
+        event: "opened" for the first one, "committed", or one of `UNFINISHED` and `ENDED`.
         release_id: The release it is about; empty for the first entry.
         content: The details of the event.
         previous: The hash of the entry before.
@@ -243,7 +247,7 @@ class Secrets(NamedTuple):
     host: str | None = None
 
 
-class Store:
+class LedgerStore:
     """A ledger's tables in a database."""
 
     def __init__(self, where: str) -> None:
@@ -252,13 +256,13 @@ class Store:
         Raises:
             LedgerError: If there is no such file, or others can read it.
         """
-        self._shown, url = resolve(where)
+        self._shown, url = _resolve(where)
         self._is_file = url.get_backend_name() == "sqlite"
         if self._is_file:
-            check_file(Path(str(url.database)))
+            _check_file(Path(str(url.database)))
         self._tables = _tables()
         with self._errors():
-            self._engine = connect(url)
+            self._engine = _connect(url)
 
     @classmethod
     def create(cls, where: str, content: dict[str, Any]) -> None:
@@ -267,10 +271,10 @@ class Store:
         Raises:
             LedgerError: If there is a ledger already, or the tables cannot be created.
         """
-        _, url = resolve(where)
+        _, url = _resolve(where)
         path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
         if path is not None:
-            create_file(path)
+            _create_file(path)
         try:
             store = cls(where)
             with store.writing() as transaction:
@@ -299,7 +303,7 @@ class Store:
         except UnicodeDecodeError:  # SQLite quotes damaged text in its message
             raise LedgerError(f"the ledger {self._shown} is damaged") from None
         except sa.exc.SQLAlchemyError as error:
-            raise LedgerError(f"the ledger {self._shown} {explain(error)}") from None
+            raise LedgerError(f"the ledger {self._shown} {explain_failure(error)}") from None
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -312,60 +316,42 @@ class Store:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
             yield Transaction(connection, self._tables)
 
-    def entries(self) -> list[Entry]:
-        """All entries, in their order."""
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """A transaction that writes nothing."""
         with self._errors(), self._engine.connect() as connection:
-            return Transaction(connection, self._tables).entries()
-
-    def secrets(self, release_id: str) -> Secrets | None:
-        """The secrets of a release; None once it is finished."""
-        with self._errors(), self._engine.connect() as connection:
-            return Transaction(connection, self._tables).secrets(release_id)
-
-    def unfinished(self) -> list[str]:
-        """The ids of the releases whose secrets are stored."""
-        table = self._tables["secrets"]
-        with self._errors(), self._engine.connect() as connection:
-            return list(
-                connection.execute(table.select().with_only_columns(table.c.release_id)).scalars()
-            )
+            yield Transaction(connection, self._tables)
 
 
 class Transaction:
     """Reading and writing within one transaction."""
 
-    def __init__(self, connection: sa.Connection, tables: dict[str, sa.Table]) -> None:
-        self._connection, self._tables = connection, tables
+    def __init__(self, connection: sa.Connection, tables: tuple[sa.Table, sa.Table]) -> None:
+        self._execute, self._connection = connection.execute, connection
+        self._entries, self._secrets = tables
 
     def create(self) -> None:
         """Create the tables."""
         import sqlalchemy as sa
 
-        entries = self._tables["entries"]
-        if sa.inspect(self._connection).has_table(entries.name):
+        if sa.inspect(self._connection).has_table(self._entries.name):
             raise LedgerError("there is a ledger already")
-        entries.metadata.create_all(self._connection)
+        self._entries.metadata.create_all(self._connection)
 
     def entries(self, release_id: str | None = None) -> list[Entry]:
         """All entries, or those of one release, in their order."""
-        table = self._tables["entries"]
-        query = table.select().order_by(table.c.number)
+        query = self._entries.select().order_by(self._entries.c.number)
         if release_id is not None:
-            query = query.where(table.c.release_id == release_id)
-        rows = self._connection.execute(query)
-        return [Entry(**{**row, "content": _read(row["content"])}) for row in rows.mappings()]
+            query = query.where(self._entries.c.release_id == release_id)
+        rows = self._execute(query).mappings()
+        return [Entry(**{**row, "content": _read(row["content"])}) for row in rows]
 
     def append(self, *, event: str, release_id: str, content: dict[str, Any]) -> Entry:
         """Add an entry at the end."""
         from datetime import UTC, datetime
 
-        table = self._tables["entries"]
-        last = self._connection.execute(
-            table.select()
-            .with_only_columns(table.c.number, table.c.hash)
-            .order_by(table.c.number.desc())
-            .limit(1)
-        ).first()
+        table = self._entries
+        last = self._execute(table.select().order_by(table.c.number.desc()).limit(1)).first()
         entry = Entry(
             number=0 if last is None else last.number + 1,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -378,49 +364,47 @@ class Transaction:
         )
         entry = entry._replace(hash=entry.expected_hash())
         stored = {**entry._asdict(), "content": json.dumps(content, sort_keys=True)}
-        self._connection.execute(table.insert().values(**stored))
+        self._execute(table.insert().values(**stored))
         return entry
+
+    def unfinished(self) -> list[str]:
+        """The ids of the releases whose secrets are stored."""
+        ids = self._secrets.select().with_only_columns(self._secrets.c.release_id)
+        return list(self._execute(ids).scalars())
 
     def secrets(self, release_id: str) -> Secrets | None:
         """The secrets of a release; None once it is finished."""
-        table = self._tables["secrets"]
-        found = self._connection.execute(
-            table.select().where(table.c.release_id == release_id)
-        ).first()
+        found = self._execute(self._secrets.select().where(self._is(release_id))).first()
         if found is None:
             return None
         return Secrets(*(getattr(found, name) for name in Secrets._fields))
 
     def add_secrets(self, release_id: str, kept: Secrets) -> None:
         """Store what a release begins with."""
-        table = self._tables["secrets"]
-        self._connection.execute(table.insert().values(release_id=release_id, **kept._asdict()))
+        self._execute(self._secrets.insert().values(release_id=release_id, **kept._asdict()))
 
     def set_once(self, release_id: str, event: DrawnEvent, drawn: bytes) -> bool:
         """Store what was drawn; False if that is done already, or the release is finished."""
-        table = self._tables["secrets"]
-        mine = (table.c.release_id == release_id) & table.c[event].is_(None)
-        changed = self._connection.execute(table.update().where(mine).values({event: drawn}))
+        mine = self._is(release_id) & self._secrets.c[event].is_(None)
+        changed = self._execute(self._secrets.update().where(mine).values({event: drawn}))
         return changed.rowcount == 1
 
-    def set_known(self, release_id: str, **known: str) -> None:
+    def set_known(self, release_id: str, **known: Any) -> None:
         """Store what is no secret: `place` and `host`, or `sealed`."""
-        table = self._tables["secrets"]
-        mine = table.c.release_id == release_id
-        self._connection.execute(table.update().where(mine).values(**known))
+        self._execute(self._secrets.update().where(self._is(release_id)).values(**known))
 
     def wipe(self, release_id: str) -> None:
         """Delete the secrets of a release."""
-        table = self._tables["secrets"]
         # Overwritten first, so that a row that the database keeps after deletion holds no secret.
-        mine = table.c.release_id == release_id
-        self._connection.execute(
-            table.update().where(mine).values(key=b"", labelled=None, looked=None, drawn=None)
-        )
-        self._connection.execute(table.delete().where(mine))
+        self.set_known(release_id, key=b"", **dict.fromkeys(DRAWN_EVENTS))
+        self._execute(self._secrets.delete().where(self._is(release_id)))
+
+    def _is(self, release_id: str) -> sa.ColumnElement[bool]:
+        return self._secrets.c.release_id == release_id
 
 
-def _tables() -> dict[str, sa.Table]:
+def _tables() -> tuple[sa.Table, sa.Table]:
+    """The tables of entries and of secrets."""
     import sqlalchemy as sa
 
     metadata = sa.MetaData()
@@ -438,12 +422,10 @@ def _tables() -> dict[str, sa.Table]:
         metadata,
         sa.Column("release_id", sa.Text, primary_key=True),
         sa.Column("key", sa.LargeBinary, nullable=False),
-        sa.Column("labelled", sa.LargeBinary),
-        sa.Column("looked", sa.LargeBinary),
-        sa.Column("drawn", sa.LargeBinary),
+        *(sa.Column(name, sa.LargeBinary) for name in DRAWN_EVENTS),
         *(sa.Column(name, sa.Text) for name in ("sealed", "place", "host")),
     )
-    return {"entries": entries, "secrets": secrets}
+    return entries, secrets
 
 
 def current_user() -> str:

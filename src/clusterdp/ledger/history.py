@@ -6,14 +6,15 @@ import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.ledger._encryption import is_described
-from clusterdp.ledger._store import FIRST_PREVIOUS, DrawnEvent
+from clusterdp.ledger._store import DRAWN_EVENTS, ENDED, FIRST_PREVIOUS, RANDOMIZING, UNFINISHED
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.spec.terms import Terms
 
@@ -29,8 +30,6 @@ FORMAT_VERSION = 4
 _TEXTS = ("population", "key_sha256", "claim")
 # A larger ε protects nobody.
 _LARGEST_CAP = 100
-# The event of a run that begins to randomize rows, into a folder that nobody else can read.
-RANDOMIZING = "randomizing"
 # Which events one release may have, in which order, until now. Each is followed by a space. Of a
 # release that is cancelled nothing is left: it drew nothing, or its only run removed its rows.
 _ORDER = re.compile(
@@ -39,15 +38,14 @@ _ORDER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ReleaseRecord:
     """A release as the ledger records it.
 
     Attributes:
         release_id: Its id.
         population: The people it is about.
-        status: Its last event: "reserved", "labelled", "looked", "randomizing", "drawn",
-            "committed", "cancelled" or "closed".
+        status: Its last event: "committed", or one of `UNFINISHED` and `ENDED`.
         n_attempts: How many runs began to randomize rows, each with a key of its own.
         at: When it was reserved, in UTC.
         who: The user who reserved it.
@@ -77,20 +75,17 @@ class ReleaseRecord:
     @property
     def is_unfinished(self) -> bool:
         """Whether it is neither published nor given up."""
-        return self.status in ("reserved", RANDOMIZING, *get_args(DrawnEvent))
+        return self.status in UNFINISHED
 
     @property
     def has_drawn(self) -> bool:
         """Whether something may exist that depends on outcomes."""
         return self.status != "reserved"
 
-    @property
+    @cached_property
     def guarantee(self) -> Guarantee:
         """What it costs in (ε, δ)."""
-        stated = self.content["guarantee"]
-        return Guarantee(
-            epsilon=stated["epsilon"], delta=stated["delta"], neighbours=stated["neighbours"]
-        )
+        return self.terms.to_guarantee()
 
     @property
     def losses(self) -> tuple[ReleaseLoss, ...]:
@@ -102,7 +97,7 @@ class ReleaseRecord:
         """The names of its outcomes."""
         return self.terms.outcome_names
 
-    @property
+    @cached_property
     def terms(self) -> Terms:
         """What it publishes and what that costs."""
         return msgspec.convert(self.content, Terms)
@@ -124,11 +119,11 @@ def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
             one = found[entry.release_id]
             one["status"] = entry.event
             one["n_attempts"] = one.get("n_attempts", 0) + (entry.event == RANDOMIZING)
-            checksums = (f"{event}_sha256" for event in get_args(DrawnEvent))
+            checksums = (f"{event}_sha256" for event in DRAWN_EVENTS)
             for name in (*checksums, "manifest_sha256", "folder"):
                 if name in entry.content:
                     one[name] = entry.content[name]
-            if entry.event in ("cancelled", "closed"):
+            if entry.event in ENDED:
                 one["ended"] = {"at": entry.at, "who": entry.who, **entry.content}
     return [ReleaseRecord(**one) for one in found.values()]
 
@@ -207,7 +202,7 @@ def _is_valid(entry: Entry) -> bool:
         if entry.event == "reserved":
             msgspec.convert(content, Terms).check()
             return all(isinstance(content[name], str) for name in _TEXTS)
-        if entry.event in ("cancelled", "closed"):
+        if entry.event in ENDED:
             return all(isinstance(value, str) for value in content.values())
     except (ClusterDPError, msgspec.ValidationError, LookupError, TypeError, ValueError):
         return False

@@ -3,8 +3,6 @@
 A release reserves its budget before any outcome is read, and commits when it is published. In
 between, the ledger keeps what is needed to finish it: the key, and what was drawn. A release that
 cannot be finished is closed, and its budget stays spent. One that drew nothing can be cancelled.
-
-Opening a ledger with what unlocks it: a key file, or a passphrase from the environment.
 """
 
 from __future__ import annotations
@@ -22,10 +20,9 @@ import msgspec
 
 from clusterdp.errors import LedgerError
 from clusterdp.ledger._encryption import Encryption, unencrypted_error
-from clusterdp.ledger._store import Secrets, Store
+from clusterdp.ledger._store import RANDOMIZING, LedgerStore, Secrets
 from clusterdp.ledger.balance import Balance, normalize_population, population_problem
 from clusterdp.ledger.history import (
-    RANDOMIZING,
     describe_opening,
     find_problems,
     format_problem,
@@ -41,7 +38,7 @@ from clusterdp.ledger.reservation import (
     secrets_problem,
     worker_name,
 )
-from clusterdp.ledger.statement import Statement
+from clusterdp.ledger.statement import Statement, ending_command
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.rows.keys import ReleaseKey
 
@@ -51,6 +48,9 @@ if TYPE_CHECKING:
     from clusterdp.ledger._store import Entry, Transaction
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.spec.terms import Terms
+
+    # The event that ends a release, and what its entry says beside the reason.
+    Describe = Callable[[ReleaseRecord, Secrets | None], tuple[str, dict[str, str]]]
 
 
 # Long enough that two releases never have the same id by chance; the ledger checks it anyway.
@@ -84,8 +84,9 @@ class Ledger:
         Raises:
             LedgerError: If there is no ledger, or the passphrase or the key file is wrong.
         """
-        self._store = Store(str(where))
-        self._store.entries()  # raises an error unless there is something to read
+        self._store = LedgerStore(str(where))
+        with self._store.reading() as stored:
+            stored.entries()  # raises an error unless there is something to read
         self._encryption: Encryption | None = None
         self.key_file: Path | None = None
         if passphrase is not None or key_file is not None:
@@ -128,7 +129,7 @@ class Ledger:
         """
         cap = Guarantee(epsilon=cap_epsilon, delta=cap_delta)
         encryption = Encryption.new(passphrase=passphrase, key_file=key_file)
-        Store.create(str(where), describe_opening(cap, encryption, tight=tight))
+        LedgerStore.create(str(where), describe_opening(cap, encryption, tight=tight))
         return cls(where, passphrase, key_file)
 
     @cached_property
@@ -219,34 +220,37 @@ class Ledger:
             head: A hash of the last entry that was noted earlier. Without it, nobody can notice
                 that entries were removed from the end, or that the whole history was replaced.
         """
-        entries = self._store.entries()
-        problems = find_problems(entries)
-        if head is not None and head not in {entry.hash for entry in entries}:
-            problems.append("no entry has the hash that was given: history was changed")
-        if not problems and format_problem(entries):
-            problems.append(f"the ledger {format_problem(entries)}")
-        if problems:
-            return problems
-        unfinished = {one.release_id: one for one in read_releases(entries) if one.is_unfinished}
-        for release_id, record in unfinished.items():
-            problem = secrets_problem(record, self._store.secrets(release_id))
-            if problem:
-                problems.append(
-                    f"release {release_id} cannot be finished: {problem}; "
-                    f"{self._how_to_close(release_id)}"
-                )
-        return problems + [
-            f"secrets of {release_id} are stored, which is not an unfinished release"
-            for release_id in sorted(set(self._store.unfinished()) - set(unfinished))
-        ]
+        with self._store.reading() as stored:
+            entries = stored.entries()
+            problems = find_problems(entries)
+            if head is not None and head not in {entry.hash for entry in entries}:
+                problems.append("no entry has the hash that was given: history was changed")
+            if not problems and format_problem(entries):
+                problems.append(f"the ledger {format_problem(entries)}")
+            if problems:
+                return problems
+            unfinished = {
+                one.release_id: one for one in read_releases(entries) if one.is_unfinished
+            }
+            for release_id, record in unfinished.items():
+                problem = secrets_problem(record, stored.secrets(release_id))
+                problems += [self._unusable(release_id, problem)] if problem else []
+            return problems + [
+                f"secrets of {release_id} are stored, which is not an unfinished release"
+                for release_id in sorted(set(stored.unfinished()) - set(unfinished))
+            ]
 
-    def _entries(self, transaction: Transaction | None = None) -> list[Entry]:
+    def _entries(self) -> list[Entry]:
+        with self._store.reading() as stored:
+            return self._history(stored)
+
+    def _history(self, transaction: Transaction) -> list[Entry]:
         """All entries.
 
         Raises:
             LedgerError: If the history was changed, or another version made the ledger.
         """
-        entries = (transaction or self._store).entries()
+        entries = transaction.entries()
         problems = find_problems(entries)
         if problems:
             raise LedgerError(
@@ -285,7 +289,7 @@ class Ledger:
         name = normalize_population(population)
         encryption = self._unlocked()
         with self._store.writing() as transaction:
-            entries = self._entries(transaction)
+            entries = self._history(transaction)
             releases = read_releases(entries)
             if confirmed_new is not None:
                 _check_population(name, releases, confirmed=confirmed_new)
@@ -317,14 +321,12 @@ class Ledger:
         """
         encryption = self._unlocked()
         with self._store.writing() as transaction:
-            record = self._unfinished(transaction, release_id, "resume")
+            record = self._record(transaction, release_id)
+            self._check_unfinished(record, "resume")
             kept = transaction.secrets(release_id)
         problem = secrets_problem(record, kept)
         if kept is None or problem:
-            raise LedgerError(
-                f"release {release_id} cannot be finished: {problem}; "
-                f"{self._how_to_close(release_id)}"
-            )
+            raise LedgerError(self._unusable(release_id, problem))
         return Reservation(self._store, encryption, record, kept)
 
     def close(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
@@ -344,15 +346,7 @@ class Ledger:
         Raises:
             LedgerError: If there is no such release, it is finished, or a run is publishing it.
         """
-        content = describe_reason(reason)
-        with self._store.writing() as transaction:
-            if (again := self._ended_again(transaction, release_id)) is not None:
-                return again
-            record = self._unfinished(transaction, release_id, "close")
-            kept = transaction.secrets(release_id)
-            event, details = describe_closing(record, kept)
-            details |= describe_left(record, kept)
-            return self._end(transaction, release_id, event, content | details)
+        return self._give_up(release_id, "close", reason, describe_closing)
 
     def cancel(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
         """Give back the budget of a release that drew nothing; its key is wiped.
@@ -370,52 +364,61 @@ class Ledger:
         Raises:
             LedgerError: If there is no such release, it is finished, or it may have drawn noise.
         """
+        return self._give_up(release_id, "cancel", reason, self._cancelling)
+
+    def _cancelling(
+        self, record: ReleaseRecord, kept: Secrets | None
+    ) -> tuple[str, dict[str, str]]:
+        """The event that cancels a release."""
+        problem = secrets_problem(record, kept)
+        if record.has_drawn or problem or (kept and kept.sealed):
+            drew = "it has drawn " + ("rows" if record.status == RANDOMIZING else "noise")
+            raise LedgerError(
+                f"release {record.release_id} cannot be cancelled: {problem or drew}, so its "
+                f"budget stays spent; {self._how_to_close(record.release_id)}"
+            )
+        return "cancelled", {}
+
+    def _give_up(
+        self, release_id: str, verb: str, reason: str | None, describe: Describe
+    ) -> ReleaseRecord:
+        """Add the last entry of a release, after what its runs left is removed.
+
+        A release that was ended while a run was at work stays as it is: what that run left is
+        removed.
+        """
         content = describe_reason(reason)
         with self._store.writing() as transaction:
-            if (again := self._ended_again(transaction, release_id)) is not None:
-                return again
-            record = self._unfinished(transaction, release_id, "cancel")
+            record = self._record(transaction, release_id)
+            if not record.is_unfinished and remove_later(record):
+                ended = {key: one for key, one in (record.ended or {}).items() if key != "at_work"}
+                return replace(record, ended=ended)
+            self._check_unfinished(record, verb)
             kept = transaction.secrets(release_id)
-            problem = secrets_problem(record, kept)
-            if record.has_drawn or problem or (kept and kept.sealed):
-                drew = "it has drawn " + ("rows" if record.status == RANDOMIZING else "noise")
-                raise LedgerError(
-                    f"release {release_id} cannot be cancelled: {problem or drew}, so its budget "
-                    f"stays spent; {self._how_to_close(release_id)}"
-                )
-            left = describe_left(record, kept)
-            return self._end(transaction, release_id, "cancelled", content | left)
+            event, details = describe(record, kept)
+            content |= details | describe_left(record, kept)
+            transaction.append(event=event, release_id=release_id, content=content)
+            transaction.wipe(release_id)
+            return self._record(transaction, release_id)
 
-    def _end(
-        self, transaction: Transaction, release_id: str, event: str, content: dict[str, str]
-    ) -> ReleaseRecord:
-        transaction.append(event=event, release_id=release_id, content=content)
-        transaction.wipe(release_id)
-        return self._by_id(transaction)[release_id]
+    def _record(self, transaction: Transaction, release_id: str) -> ReleaseRecord:
+        for record in read_releases(self._history(transaction)):
+            if record.release_id == release_id:
+                return record
+        raise LedgerError(f"the ledger {self} has no release {release_id}")
 
-    def _ended_again(self, transaction: Transaction, release_id: str) -> ReleaseRecord | None:
-        """A release that was ended while a run was at work, after what that left is removed."""
-        record = self._by_id(transaction).get(release_id)
-        if record is None or record.is_unfinished or not remove_later(record):
-            return None
-        ended = {name: one for name, one in (record.ended or {}).items() if name != "at_work"}
-        return replace(record, ended=ended)
-
-    def _by_id(self, transaction: Transaction) -> dict[str, ReleaseRecord]:
-        return {one.release_id: one for one in read_releases(self._entries(transaction))}
-
-    def _unfinished(self, transaction: Transaction, release_id: str, verb: str) -> ReleaseRecord:
-        record = self._by_id(transaction).get(release_id)
-        if record is None:
-            raise LedgerError(f"the ledger {self} has no release {release_id}")
+    def _check_unfinished(self, record: ReleaseRecord, verb: str) -> None:
         if not record.is_unfinished:
             raise LedgerError(
-                f"release {release_id} is {record.status}: there is nothing to {verb}"
+                f"release {record.release_id} is {record.status}: there is nothing to {verb}"
             )
-        return record
+
+    def _unusable(self, release_id: str, problem: str | None) -> str:
+        how = self._how_to_close(release_id)
+        return f"release {release_id} cannot be finished: {problem}; {how}"
 
     def _how_to_close(self, release_id: str) -> str:
-        return f"close it with: clusterdp ledger close {shlex.quote(str(self))} {release_id}"
+        return f"close it with: {ending_command('close', release_id, str(self))}"
 
 
 def _populations(releases: Sequence[ReleaseRecord]) -> list[str]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._version import __version__
-from clusterdp.errors import ClusterDPError, DataError, LedgerError, OutputError, ParameterError
+from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
 from clusterdp.ledger.balance import (
     budget_in_short,
     normalize_population,
     population_problem,
     shown_below,
 )
-from clusterdp.ledger.reservation import OvertakenError, absolute
+from clusterdp.ledger.reservation import OvertakenError, absolute, is_published
+from clusterdp.ledger.statement import resume_command
 from clusterdp.privacy.composition import basic_composition
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.terms import Terms
@@ -162,7 +162,7 @@ class Budget:
         Returns:
             What to show; None if the release is not published.
         """
-        if not _is_published(reservation, target):
+        if not is_published(target, reservation.sealed):
             return None
         target.clear(reservation.key.claim())
         reservation.commit(str(target))
@@ -183,10 +183,9 @@ class Budget:
 
     def _command(self, release_id: str) -> str:
         """How to resume on the command line."""
-        where = shlex.quote(absolute(str(self.ledger)))
         key_file = self.ledger.key_file
         key = "" if key_file is None else f" --ledger-key-file {shlex.quote(str(key_file))}"
-        return f"clusterdp release --resume {release_id} --ledger {where}{key}"
+        return resume_command(release_id, absolute(str(self.ledger))) + key
 
     def _hint(self, reservation: Reservation) -> str:
         return (self.resume_hint or self._command)(reservation.release_id)
@@ -197,13 +196,13 @@ class Budget:
         try:
             yield
         except OvertakenError as error:
-            if _is_published(reservation, target):
+            if is_published(target, reservation.sealed):
                 raise LedgerError(
                     f"{target} is published, but {error}: its budget stays spent"
                 ) from None
             raise OvertakenError(f"{error}; this run published nothing") from None
         except KeyboardInterrupt as error:
-            if _is_published(reservation, target):
+            if is_published(target, reservation.sealed):
                 raise self._unrecorded(reservation, target, "interrupted") from None
             remark = f"the budget stays reserved; finish with: {self._hint(reservation)}"
             error.add_note(f"release {reservation.release_id} was interrupted: {remark}")
@@ -219,7 +218,7 @@ class Budget:
                 raise self._given_back(error, reservation) from None
             raise self._still_reserved(error, reservation) from None
         except ClusterDPError as error:
-            if _is_published(reservation, target):
+            if is_published(target, reservation.sealed):
                 raise self._unrecorded(reservation, target, str(error)) from None
             raise self._still_reserved(error, reservation) from None
 
@@ -273,11 +272,3 @@ def _portable(spec: dict[str, Any]) -> dict[str, Any]:
     if source:
         options["input"] = NamedSource(name=source, query=spec.get("query")).absolute()
     return {**options, "out": absolute(str(spec["out"]))}
-
-
-def _is_published(reservation: Reservation, target: Destination) -> bool:
-    try:
-        manifest = target.manifest()
-    except OutputError:  # a store that cannot be reached: whoever resumes the release asks again
-        return False
-    return manifest is not None and sha256(manifest).hexdigest() == reservation.sealed

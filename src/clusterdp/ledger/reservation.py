@@ -1,7 +1,4 @@
-"""A release whose budget is spent, until it is published or given up.
-
-Giving up a release: the content of its last entry, and whether its secrets are intact.
-"""
+"""A release whose budget is spent, until it is published or given up."""
 
 from __future__ import annotations
 
@@ -15,11 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from clusterdp.engines.spark._files import HadoopFolder
 from clusterdp.errors import LedgerError, OutputError, ParameterError
-from clusterdp.ledger.history import RANDOMIZING
+from clusterdp.ledger._store import DRAWN_EVENTS, ENDED, RANDOMIZING
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.provenance import Spent
-from clusterdp.storage.folder import LocalFolder, is_being_written, working_of
-from clusterdp.storage.folder import remove_private_folders as clear_folder
+from clusterdp.storage.folder import (
+    LocalFolder,
+    is_being_written,
+    remove_private_folders,
+    working_of,
+)
 from clusterdp.storage.store import is_store
 from clusterdp.storage.store_folder import StoreFolder
 
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from datetime import date
 
     from clusterdp.ledger._encryption import Encryption
-    from clusterdp.ledger._store import DrawnEvent, Secrets, Store, Transaction
+    from clusterdp.ledger._store import DrawnEvent, LedgerStore, Secrets, Transaction
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.storage.folder import Destination
 
 
 _LONGEST_REASON = 500
@@ -39,11 +41,13 @@ def secrets_problem(record: ReleaseRecord, kept: Secrets | None) -> str | None:
     """Why an unfinished release cannot be finished with the secrets that are stored."""
     if kept is None:
         return "its secrets are lost"
-    if _checksum(kept.key) != record.content["key_sha256"]:
+    if sha256(kept.key).hexdigest() != record.content["key_sha256"]:
         return "its key was changed"
-    found = [_checksum(one) for one in (kept.labelled, kept.looked, kept.drawn)]
-    if found != [record.labelled_sha256, record.looked_sha256, record.drawn_sha256]:
-        return "what it drew was changed or is lost"
+    for event in DRAWN_EVENTS:
+        stored = getattr(kept, event)
+        found = None if stored is None else sha256(stored).hexdigest()
+        if found != getattr(record, f"{event}_sha256"):
+            return "what it drew was changed or is lost"
     return None
 
 
@@ -63,7 +67,7 @@ def _working(place: str, host: str | None) -> Path | None:
     return Path(folder or place) if machine == socket.gethostname() else None
 
 
-def remove_private_folders(place: str, host: str | None, claim: str) -> str | None:
+def remove_leftovers(place: str, host: str | None, claim: str) -> str | None:
     """Remove what a killed run left at a place and beside it; a published release stays.
 
     Args:
@@ -84,7 +88,7 @@ def remove_private_folders(place: str, host: str | None, claim: str) -> str | No
         # It may have been moved, or not be mounted: what is in it is still there.
         return f"what it left beside {working} is out of reach: there is no {working.parent}"
     if working is not None:
-        clear_folder(working)
+        remove_private_folders(working)
     if target is None:
         return (
             f"what it wrote to {place} may be left there, without a manifest: remove it; within a "
@@ -94,10 +98,6 @@ def remove_private_folders(place: str, host: str | None, claim: str) -> str | No
     if working is None:
         return f"what it left on the machine {host} cannot be removed from here"
     return None
-
-
-def _checksum(stored: bytes | None) -> str | None:
-    return None if stored is None else sha256(stored).hexdigest()
 
 
 def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, dict[str, str]]:
@@ -121,9 +121,7 @@ def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, 
             f"a run is about to publish release {record.release_id} at {place}; end that run, "
             "and then close the release"
         )
-    manifest = _manifest_at(target)
-    published = manifest is not None and sha256(manifest).hexdigest() == sealed
-    if published and record.drawn_sha256 is not None:
+    if is_published(target, sealed) and record.drawn_sha256 is not None:
         return "committed", {"manifest_sha256": sealed, "folder": place}
     return "closed", {"sealed_sha256": sealed, "sealed_for": place}
 
@@ -143,12 +141,16 @@ def _target(place: str) -> LocalFolder | StoreFolder | HadoopFolder | None:
         return None
 
 
-def _manifest_at(target: LocalFolder | StoreFolder | HadoopFolder | None) -> bytes | None:
-    """The manifest at a place; None if there is none, or it cannot be seen from here."""
+def is_published(target: Destination | None, sealed: str | None) -> bool:
+    """Whether the manifest of this checksum is at a place.
+
+    False if the place cannot be seen from here: whoever resumes the release asks again.
+    """
     try:
-        return None if target is None else target.manifest()
+        manifest = None if target is None else target.manifest()
     except OutputError:
-        return None
+        return False
+    return manifest is not None and sha256(manifest).hexdigest() == sealed
 
 
 def describe_left(record: ReleaseRecord, kept: Secrets | None) -> dict[str, str]:
@@ -163,7 +165,7 @@ def describe_left(record: ReleaseRecord, kept: Secrets | None) -> dict[str, str]
     if working is not None and is_being_written(working):
         return {"at_work": kept.place, "worker": kept.host or ""}
     try:
-        left = remove_private_folders(kept.place, kept.host, record.content["claim"])
+        left = remove_leftovers(kept.place, kept.host, record.content["claim"])
     except OutputError as error:
         left = str(error)
     return {} if left is None else {"left": left}
@@ -179,7 +181,7 @@ def remove_later(record: ReleaseRecord) -> bool:
     if "at_work" not in ended:
         return False
     try:
-        left = remove_private_folders(ended["at_work"], ended["worker"], record.content["claim"])
+        left = remove_leftovers(ended["at_work"], ended["worker"], record.content["claim"])
     except OutputError as error:
         left = str(error)
     if left is not None:
@@ -211,7 +213,7 @@ class Reservation:
         record: The release as the ledger recorded it when this run began.
     """
 
-    _store: Store
+    _store: LedgerStore
     _encryption: Encryption
     record: ReleaseRecord
     _kept: Secrets = field(repr=False)
@@ -270,7 +272,7 @@ class Reservation:
 
         What an earlier run randomized may have been seen before it was removed.
         """
-        drawn = (self._kept.labelled, self._kept.looked, self._kept.drawn)
+        drawn = (getattr(self._kept, event) for event in DRAWN_EVENTS)
         return not self.record.has_drawn and all(one is None for one in drawn)
 
     @property
@@ -287,7 +289,7 @@ class Reservation:
         """
         last, here = self._kept, worker_name(place)
         if last.place is not None and (last.place, last.host) != (place, here):
-            left = remove_private_folders(last.place, last.host, self.record.content["claim"])
+            left = remove_leftovers(last.place, last.host, self.record.content["claim"])
             if left is not None and self.record.n_attempts and self.sealed is None:
                 raise LedgerError(
                     f"release {self.release_id} was interrupted while it randomized rows, and "
@@ -422,7 +424,7 @@ class Reservation:
                 raise OvertakenError(f"another run works on release {self.release_id}")
             return kept
         theirs = transaction.entries(self.release_id)
-        if theirs and theirs[-1].event in ("closed", "cancelled"):
+        if theirs and theirs[-1].event in ENDED:
             event, who = theirs[-1].event, theirs[-1].who
             raise OvertakenError(
                 f"release {self.release_id} was {event} by {who} while this run was at work"

@@ -7,7 +7,7 @@ import io
 import math
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Code, Paragraph, Section, Table
@@ -105,22 +105,27 @@ def resume_in_python(release_id: str, ledger: str) -> str:
     return f"clusterdp.resume({release_id!r}, frame, ledger={ledger!r})"
 
 
+def resume_command(release_id: str, ledger: str) -> str:
+    """How to finish a release on the command line."""
+    return f"clusterdp release --resume {release_id} --ledger {shlex.quote(ledger)}"
+
+
+def ending_command(verb: Literal["cancel", "close"], release_id: str, ledger: str) -> str:
+    """How to give up a release on the command line."""
+    return f"clusterdp ledger {verb} {shlex.quote(ledger)} {release_id}"
+
+
 def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     """What the owner can do about an unfinished release."""
-    release_id = one.release_id
-    resume = f"clusterdp release --resume {release_id} --ledger {shlex.quote(ledger)}"
-    options = one.content.get("options")
-    if isinstance(options, dict) and options.get("input") == FRAME:
-        resume = resume_in_python(release_id, ledger)
-    where = shlex.quote(ledger)
-    cancel = (
-        f"  it drew nothing; to get its budget back: clusterdp ledger cancel {where} {release_id}"
-    )
-    return [
-        f"{release_id} is unfinished: {resume}",
-        *([] if one.has_drawn else [cancel]),
-        f"  to give it up, its budget spent: clusterdp ledger close {where} {release_id}",
-    ]
+    options, release_id = one.content.get("options"), one.release_id
+    is_frame = isinstance(options, dict) and options.get("input") == FRAME
+    resume = (resume_in_python if is_frame else resume_command)(release_id, ledger)
+    steps = [f"{release_id} is unfinished: {resume}"]
+    if not one.has_drawn:
+        cancel = ending_command("cancel", release_id, ledger)
+        steps.append(f"  it drew nothing; to get its budget back: {cancel}")
+    close = ending_command("close", release_id, ledger)
+    return [*steps, f"  to give it up, its budget spent: {close}"]
 
 
 def _cells(one: ReleaseRecord) -> tuple[str, ...]:
