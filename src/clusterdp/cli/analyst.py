@@ -27,13 +27,10 @@ from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.effects.families import VARYING
 from clusterdp.estimation.estimate import estimate as estimate_effects
+from clusterdp.estimation.reading.rows import open_segments
 from clusterdp.published.rows import released_row_errors
-from clusterdp.sources.opening import open_unstored
-from clusterdp.sources.source import ColumnRequest, NamedSource
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from clusterdp.estimation.report.results import Estimate
 
 
@@ -160,7 +157,7 @@ def estimate_command(
         control=control,
         estimator="unstratified" if unstratified else "stratified",
         use="rows" if rows_only else "everything",
-        segments=None if segments is None else _open_segments(segments, segments_query, on),
+        segments=None if segments is None else open_segments(segments, on, segments_query),
         on=on,
         by=by,
         adjust=parse_names(adjust),
@@ -184,10 +181,6 @@ def estimate_command(
     print_text(str(result))
     for path in written:
         print_line(f"wrote {path}")
-
-
-def _open_segments(source: str, query: str | None, on: str | None) -> pl.LazyFrame:
-    return open_unstored(NamedSource(name=source, query=query), ColumnRequest(unit=on))
 
 
 def _parse_shares(text: str) -> dict[str, float]:

@@ -6,7 +6,6 @@ Options of the commands: those of the owner's functions, and those that commands
 from __future__ import annotations
 
 import faulthandler
-import inspect
 import json
 import math
 import os
@@ -15,17 +14,14 @@ import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clusterdp._progress import NoProgress
 from clusterdp._text import is_plain, plain_text
 from clusterdp.document.text import terminal_width, wrapped
-from clusterdp.errors import ClusterDPError, OwnerNotice, ParameterError
-from clusterdp.owner.plan import with_plan
-from clusterdp.spec.fields import DECLARED, flag_of
-from clusterdp.spec.parse import change_options, parse, read_options
+from clusterdp.errors import ClusterDPError, OwnerNotice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from clusterdp._progress import Progress
-    from clusterdp.spec.request import Request
 
 
 # Exit codes that scripts can rely on; anything else that goes wrong is a bug and exits with 1.
@@ -212,70 +207,7 @@ def progress_bars() -> Iterator[Progress]:
         yield Bars(bars)
 
 
-BUDGET, OUTPUT = DECLARED["ledger"].panel, DECLARED["out"].panel
-
 Folder = Annotated[
     str, typer.Argument(help="A published folder, or its address in a store (s3://...).")
 ]
-Spec = Annotated[
-    Path | None, typer.Option(help="Options in a TOML file; the command line overrides it.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-OwnerJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)]
-
-_Command = TypeVar("_Command", bound="Callable[..., None]")
-
-
-def with_options(function: Callable[..., Any]) -> Callable[[_Command], _Command]:
-    """Give a command the input table and every option that a function of Python takes.
-
-    The command takes them as `**given`, each by its name; those that were not given are None.
-    """
-    names = {"input", *inspect.signature(function).parameters}
-
-    def decorate(command: _Command) -> _Command:
-        own = inspect.signature(command, eval_str=True)
-        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        options = [_parameter(name) for name in DECLARED if name in names]
-        command.__signature__ = own.replace(parameters=[*options, *kept])  # type: ignore[attr-defined]  # typer reads it
-        return command
-
-    return decorate
-
-
-def request_of(given: dict[str, Any], spec: Path | None, plan: Path | None = None) -> Request:
-    """What a command asks for: the options of a file, overridden by the command line."""
-    if spec is not None and plan is not None:
-        raise ParameterError("--plan and --spec exclude each other; leave out --spec")
-    if spec is None:
-        request = with_plan(given, plan)
-    else:
-        request = parse(change_options(read_options(spec), given))
-    if request.options.input is None:
-        raise ParameterError("missing: the input table; give it as an argument")
-    return request
-
-
-def _parameter(name: str) -> inspect.Parameter:
-    """The parameter of a command that typer makes an option of."""
-    declared = DECLARED[name]
-    shown: Any
-    if name == "input":
-        shown = typer.Argument(metavar="INPUT", help=declared.text)
-    else:
-        shown = typer.Option(
-            f"--{flag_of(name)}",
-            help=declared.text,
-            rich_help_panel=declared.panel,
-            metavar=declared.rule.metavar,
-        )
-    hint: Any = Annotated[_command_line_type(declared.types) | None, shown]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
-
-
-def _command_line_type(types: tuple[Any, ...]) -> Any:
-    """What a command line can hold of the types of an option: words, a word, or its only type."""
-    for kind in (list[str], str):
-        if kind in types:
-            return kind
-    return types[0]

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from clusterdp.cli.console import (
-    BUDGET,
-    OUTPUT,
-    OwnerJson,
-    Spec,
     errors_in_one_line,
     owner_notices,
     print_aside,
@@ -25,23 +22,87 @@ from clusterdp.cli.console import (
     print_pairs,
     print_text,
     progress_bars,
-    request_of,
-    with_options,
 )
 from clusterdp.cli.ledger import ask_passphrase
-from clusterdp.errors import OutputError
+from clusterdp.errors import OutputError, ParameterError
 from clusterdp.owner import plan as owner
 from clusterdp.owner.job import Task
 from clusterdp.owner.keywords import in_lines, later_options
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
-from clusterdp.spec.parse import parse
+from clusterdp.spec.fields import DECLARED, flag_of
+from clusterdp.spec.parse import change_options, parse, read_options
 from clusterdp.storage.store import is_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import Published, Ready
     from clusterdp.spec.request import Request
+
+
+BUDGET, OUTPUT = DECLARED["ledger"].panel, DECLARED["out"].panel
+Spec = Annotated[
+    Path | None, typer.Option(help="Options in a TOML file; the command line overrides it.")
+]
+OwnerJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)]
+_Command = TypeVar("_Command", bound="Callable[..., None]")
+
+
+def with_options(function: Callable[..., Any]) -> Callable[[_Command], _Command]:
+    """Give a command the input table and every option that a function of Python takes.
+
+    The command takes them as `**given`, each by its name; those that were not given are None.
+    """
+    names = {"input", *inspect.signature(function).parameters}
+
+    def decorate(command: _Command) -> _Command:
+        own = inspect.signature(command, eval_str=True)
+        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        options = [_parameter(name) for name in DECLARED if name in names]
+        command.__signature__ = own.replace(parameters=[*options, *kept])  # type: ignore[attr-defined]  # typer reads it
+        return command
+
+    return decorate
+
+
+def request_of(given: dict[str, Any], spec: Path | None, plan: Path | None = None) -> Request:
+    """What a command asks for: the options of a file, overridden by the command line."""
+    if spec is not None and plan is not None:
+        raise ParameterError("--plan and --spec exclude each other; leave out --spec")
+    if spec is None:
+        request = owner.with_plan(given, plan)
+    else:
+        request = parse(change_options(read_options(spec), given))
+    if request.options.input is None:
+        raise ParameterError("missing: the input table; give it as an argument")
+    return request
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    """The parameter of a command that typer makes an option of."""
+    declared = DECLARED[name]
+    shown: Any
+    if name == "input":
+        shown = typer.Argument(metavar="INPUT", help=declared.text)
+    else:
+        shown = typer.Option(
+            f"--{flag_of(name)}",
+            help=declared.text,
+            rich_help_panel=declared.panel,
+            metavar=declared.rule.metavar,
+        )
+    hint: Any = Annotated[_command_line_type(declared.types) | None, shown]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+
+
+def _command_line_type(types: tuple[Any, ...]) -> Any:
+    """What a command line can hold of the types of an option: words, a word, or its only type."""
+    for kind in (list[str], str):
+        if kind in types:
+            return kind
+    return types[0]
 
 
 @errors_in_one_line()

@@ -90,7 +90,7 @@ def read_table(
 
     unit, key = release.columns.unit, on or release.columns.unit
     if isinstance(segments, str | os.PathLike):
-        segments = _opened(os.fspath(segments), key)
+        segments = open_segments(os.fspath(segments), key)
     there = column_names(segments, "segments")
     if key not in there:
         raise DataError(f"the segments table has no column {key!r} to join units on")
@@ -113,12 +113,18 @@ def read_table(
     return table.drop(columns([key])).insert_column(0, ids)
 
 
-def _opened(path: str, key: str) -> pl.LazyFrame:
-    """The table of a file, read as the command line reads it."""
+def open_segments(source: str, key: str | None, query: str | None = None) -> pl.LazyFrame:
+    """The analyst's table, where it is a file or in a database.
+
+    Args:
+        source: Its path or address.
+        key: Its column of ids, if that was named.
+        query: What to select from a database.
+    """
     from clusterdp.sources.opening import open_unstored
     from clusterdp.sources.source import ColumnRequest, NamedSource
 
-    return open_unstored(NamedSource(name=path), ColumnRequest(unit=key))
+    return open_unstored(NamedSource(name=source, query=query), ColumnRequest(unit=key))
 
 
 def _whole(ids: pl.Series) -> pl.Series:
