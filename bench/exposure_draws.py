@@ -208,7 +208,7 @@ class _Block:
         mechanism: Mechanism,
         rng: np.random.Generator,
     ) -> None:
-        totals = CellTotals.of_counts(counts, space)
+        totals = CellTotals.from_counts(counts, space)
         statistics, channel = release_cells(
             totals, drawn.layout, space, mechanism, simulated_noise(rng)
         )

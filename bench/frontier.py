@@ -21,7 +21,7 @@ import clusterdp as cdp
 from bench.frontier_figure import EPSILONS, SEGMENT, SHARES, draw
 from bench.regrets import measure_regrets, regret_lines
 from clusterdp.cells.layout import Layout
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 from clusterdp.planning import choose as planning
 from clusterdp.planning import expected as reference
 from clusterdp.planning.expected import Scenario
@@ -173,7 +173,7 @@ def _piecewise(table: Table, epsilon: float) -> FloatArray:
 
 
 def _distances(table: Table) -> tuple[FloatArray, float]:
-    ends = Ends.of(table.space, 0)
+    ends = ValueRange.from_values(table.space.metric_values()[0])
     return table.space.metric_values()[0] - ends.middle, ends.span / 2
 
 

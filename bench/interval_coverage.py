@@ -159,7 +159,7 @@ def segment_effects(
     counts = units.population().assign(n_replicates, rng)
     counts = counts.reshape(*counts.shape[:-1], 2, SPACE.n_categories)
     others, inside = counts[..., 0, :], counts[..., 1, :]
-    totals = CellTotals.of_counts(inside + others, SPACE)
+    totals = CellTotals.from_counts(inside + others, SPACE)
     cells = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
     assert cells.channel is not None  # noqa: S101 - all mechanisms here release rows
     released = cells.channel.simulate(inside, rng)
@@ -237,7 +237,7 @@ def release_rows(
     keys = cells * SPACE.n_categories + outcomes
     counts = np.bincount(keys, minlength=n_cells * SPACE.n_categories)
     counts = counts.reshape(*layout.sizes.shape, SPACE.n_categories)
-    totals = CellTotals.of_counts(counts, SPACE)
+    totals = CellTotals.from_counts(counts, SPACE)
     statistics, channel = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
     assert isinstance(channel, OptimalChannel)  # noqa: S101 - `optimal` without counts
     limits = np.cumsum(channel.tables[0] / TABLE_TOTAL, axis=1)

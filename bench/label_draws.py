@@ -105,7 +105,7 @@ def effects_of(
 ) -> list[Effect]:
     """Effects on everyone and in every true cluster, from one release of counted units."""
     layout = Layout(clusters=LABELS, arms=(0, 1), control=0, sizes=counts.sum(axis=-1))
-    totals = CellTotals.of_counts(counts, SPACE)
+    totals = CellTotals.from_counts(counts, SPACE)
     drawn = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
     assert drawn.channel is not None  # noqa: S101 - rows are released
     question = ReleasedQuestion(

@@ -271,7 +271,7 @@ def released_estimates(
 ) -> list[tuple[ArmEstimates, ArmEstimates]]:
     """Estimates of control and treatment in each replicate, from a release."""
     layout, profiles = drawn.layout, Profiles.from_layout(drawn.layout)
-    totals = CellTotals.of_counts(drawn.everyone, space)
+    totals = CellTotals.from_counts(drawn.everyone, space)
     statistics, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
     assert channel is not None  # noqa: S101 - all mechanisms here release rows
     part = channel.simulate(drawn.inside, rng)

@@ -24,7 +24,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from clusterdp.estimation.means.arms import group_scores
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -496,7 +496,7 @@ def largest_value(release: cdp.Release) -> float:
     """Where a look has the outcome clipped; infinite without a look."""
     if release.looks[0] is None:
         return math.inf
-    return float(Ends.of(release.questions[0].space, 0).high)
+    return float(ValueRange.from_values(release.questions[0].space.metric_values()[0]).high)
 
 
 def true_numbers(

@@ -68,7 +68,7 @@ def drawn_around(noisy: Any, outcome: int) -> tuple[IntArray, float]:
         added.append((values, scale))
         return values
 
-    totals = CellTotals.of_counts(counts, SPACE)
+    totals = CellTotals.from_counts(counts, SPACE)
     noisy.draw(totals, make_layout([[5, 4]]), SPACE, record)
     ((values, scale),) = added
     return values.ravel(), scale

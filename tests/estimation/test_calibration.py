@@ -172,7 +172,7 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
         for _ in range(2):
             noise = rng.random(len(nothing))
             rows = ProfileSums(sizes=profiles.sizes, sums=noise, squares=nothing, noise=noise)
-            totals = CellTotals.of_counts(population.assign(1, rng)[0], space)
+            totals = CellTotals.from_counts(population.assign(1, rng)[0], space)
             cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
             readings = [reading for one in cells.statistics for reading in one.sum_readings()]
             found = fit_calibration(readings, profiles, rows, declared_noise(mechanism, space))

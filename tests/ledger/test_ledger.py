@@ -55,7 +55,7 @@ def ledger(where: str) -> Ledger:
 )
 def test_what_was_drawn_comes_back_exactly(mechanism: cdp.Mechanism) -> None:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
-    totals = CellTotals.of_counts(counts, SPACE)
+    totals = CellTotals.from_counts(counts, SPACE)
     drawn = Drawn((release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise),), b"tag")
     again = Drawn.from_bytes(bytes(drawn), [mechanism], LAYOUT, [SPACE])
     assert again.table_tag == b"tag"

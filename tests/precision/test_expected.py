@@ -34,7 +34,7 @@ def test_calibrated_to_totals_and_cells_it_comes_true(rng: np.random.Generator) 
     counts[..., 0] += LAYOUT.sizes - counts.sum(axis=-1)
     many = np.broadcast_to(counts, (4000, *counts.shape))
     released = release_cells(
-        CellTotals.of_counts(many, SPACE), LAYOUT, SPACE, mechanism, simulated_noise(rng)
+        CellTotals.from_counts(many, SPACE), LAYOUT, SPACE, mechanism, simulated_noise(rng)
     )
     channel = released.channel
     assert channel is not None

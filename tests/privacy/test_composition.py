@@ -67,7 +67,7 @@ def test_releases_together_against_enumeration(names: tuple[str, ...]) -> None:
     losses = [MECHANISMS[name].loss(SPACE) for name in names]
     for epsilon in (0.1, 0.7, 1.3, 1.9):
         exact = enumerated_delta(losses, epsilon)
-        found = ComposedLoss.of(losses).delta(epsilon)
+        found = ComposedLoss.from_losses(losses).delta(epsilon)
         assert exact <= found
         overstated = enumerated_delta(losses, epsilon - len(names) * GRID)
         assert found <= overstated + 10 * len(names) * LOST
@@ -90,24 +90,31 @@ def test_equal_releases_against_the_closed_form(n_releases: int, epsilon: float)
             )
             / (1 + math.exp(epsilon)) ** n_releases
         )
-        assert known <= ComposedLoss.of(losses).delta(target) * (1 + 1e-9)
-        assert ComposedLoss.of(losses).delta(target) == pytest.approx(known, rel=0.02, abs=1e-9)
+        assert known <= ComposedLoss.from_losses(losses).delta(target) * (1 + 1e-9)
+        assert ComposedLoss.from_losses(losses).delta(target) == pytest.approx(
+            known, rel=0.02, abs=1e-9
+        )
 
 
 def test_tight_is_never_worse_than_the_sum_by_more_than_the_grid() -> None:
     pure = [mechanism for name, mechanism in MECHANISMS.items() if "delta" not in name]
     losses = [mechanism.loss(SPACE) for mechanism in pure]
     in_sum = sum(float(loss.atoms[0].loss) for loss in losses)
-    assert ComposedLoss.of(losses).epsilon(1e-9) <= in_sum + len(losses) * GRID
-    assert ComposedLoss.of(losses).epsilon(1e-3) < 0.8 * in_sum
-    assert ComposedLoss.of(losses).epsilon(1e-15) == math.inf
-    assert ComposedLoss.of([]).epsilon(1e-6) == ComposedLoss.of([]).delta(1.0) == 0
+    assert ComposedLoss.from_losses(losses).epsilon(1e-9) <= in_sum + len(losses) * GRID
+    assert ComposedLoss.from_losses(losses).epsilon(1e-3) < 0.8 * in_sum
+    assert ComposedLoss.from_losses(losses).epsilon(1e-15) == math.inf
+    assert (
+        ComposedLoss.from_losses([]).epsilon(1e-6) == ComposedLoss.from_losses([]).delta(1.0) == 0
+    )
 
 
 def test_one_more_is_one_more() -> None:
     losses = [mechanism.loss(SPACE) for mechanism in MECHANISMS.values()] * 2
     *first, last = losses
-    together, stepwise = ComposedLoss.of(losses), ComposedLoss.of(first).and_more(last)
+    together, stepwise = (
+        ComposedLoss.from_losses(losses),
+        ComposedLoss.from_losses(first).and_more(last),
+    )
     assert together.n_releases == stepwise.n_releases == len(losses)
     for epsilon in (1.0, 5.0, 12.0):
         assert together.delta(epsilon) == pytest.approx(stepwise.delta(epsilon), abs=1e-11)
@@ -116,7 +123,7 @@ def test_one_more_is_one_more() -> None:
 @pytest.mark.parametrize("epsilon", [1e-6, 20.0, 63.0, 65.0, 150.0, 1000.0, 1e6])
 def test_losses_of_any_size(epsilon: float) -> None:
     """Beyond what floats can tell apart an outcome counts as told."""
-    composed = ComposedLoss.of([ReleaseLoss(atoms=any_loss(epsilon))] * 2)
+    composed = ComposedLoss.from_losses([ReleaseLoss(atoms=any_loss(epsilon))] * 2)
     assert composed.delta(2 * (epsilon + GRID)) <= (1 if epsilon > 64 else 1e-11)
     assert composed.delta(epsilon / 2) >= enumerated_delta(
         [ReleaseLoss(atoms=any_loss(epsilon))] * 2, epsilon / 2

@@ -147,7 +147,7 @@ def contrast_loss(
 
     def noiseless(counts: IntArray, constant: int) -> tuple[FloatArray, list[float]]:
         recorder = Recorder(constant)
-        drawn = statistic.draw(CellTotals.of_counts(counts, space), layout, space, recorder)
+        drawn = statistic.draw(CellTotals.from_counts(counts, space), layout, space, recorder)
         return drawn.values[0], recorder.scales
 
     zero, scales = noiseless(base, 0)
@@ -189,7 +189,7 @@ def test_noisy_histogram_costs_epsilon() -> None:
     statistic = mechanism.find(NoisyCounts)
     assert statistic is not None
     layout = make_layout([[size, size]])
-    totals = CellTotals.of_counts(counts, THREE)
+    totals = CellTotals.from_counts(counts, THREE)
     drawn = statistic.draw(totals, layout, THREE, recorder)
     np.testing.assert_array_equal(drawn.noisy_counts, counts[0])
     (scale,) = set(recorder.scales)

@@ -175,7 +175,7 @@ def test_sums_are_never_rounded() -> None:
     moved = np.array([[[2**22 + 3, 0, 1], [2**22 + 4, 0, 0]]])
     sums = [
         NoisySums(epsilon=1).draw(
-            CellTotals.of_counts(table, space), layout, space, lambda values, *_: values
+            CellTotals.from_counts(table, space), layout, space, lambda values, *_: values
         )
         for table in (counts, moved)
     ]
@@ -188,7 +188,7 @@ def test_sums_that_could_wrap_around_are_refused() -> None:
     counts = np.array([[[0, 0, 2048], [0, 0, 2048]]])
     with pytest.raises(cdp.ParameterError, match="too large for exact 64-bit sums"):
         NoisySums(epsilon=1).draw(
-            CellTotals.of_counts(counts, space), layout, space, lambda values, *_: values
+            CellTotals.from_counts(counts, space), layout, space, lambda values, *_: values
         )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray, IntArray, WordArray
-    from clusterdp.cells.assignment import Pooled
+    from clusterdp.cells.assignment import PooledLayout
     from clusterdp.cells.layout import Layout
 
 SLACK = 1e-9
@@ -150,12 +150,12 @@ def pool_by_true_sizes(patch: pytest.MonkeyPatch) -> None:
     honest = PrivateClusters.expected
     true: dict[str, Layout] = {}
 
-    def remember(self: PrivateClusters, layout: Layout, cluster: str | None = None) -> Pooled:
+    def remember(self: PrivateClusters, layout: Layout, cluster: str | None = None) -> PooledLayout:
         found = honest(self, layout, cluster)
         true["layout"] = found.layout
         return found
 
-    def pool(self: PrivateClusters, layout: Layout) -> Pooled:
+    def pool(self: PrivateClusters, layout: Layout) -> PooledLayout:
         del self
         by_truth = pool_small_clusters(
             _with_sizes(true["layout"], TRUE_SIZES["now"]), min_cell_size=1

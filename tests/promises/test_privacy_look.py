@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import IntArray
-    from clusterdp.mechanisms.draw import Settled
+    from clusterdp.mechanisms.draw import Question
     from clusterdp.mechanisms.mechanism import Mechanism
 
 SLACK = 1e-9
@@ -127,7 +127,7 @@ class Followed:
             self._known[settled] = self._enumerated(settled)
         return self._known[settled]
 
-    def _enumerated(self, settled: Settled) -> float:
+    def _enumerated(self, settled: Question) -> float:
         mechanism = replace(settled.mechanism, look=None)
         number = settled.space.declared.numbers
         high = min((one.high for one in number.values()), default=float("inf"))

@@ -226,7 +226,7 @@ def test_a_restored_channel_passes_the_check_of_a_designed_one(name: str) -> Non
     layout, mechanism = make_layout([[30, 40], [50, 60]]), CHANNELS[name]
     space = one_outcome("y", cdp.OutcomeSpace.integers(0, 3))
     counts = np.stack([layout.sizes] + [np.zeros_like(layout.sizes)] * 3, axis=-1)
-    totals = CellTotals.of_counts(counts, space)
+    totals = CellTotals.from_counts(counts, space)
     cells = release_cells(totals, layout, space, mechanism, add_exact_noise)
     drawn = Drawn(questions=(cells,), table_tag=bytes(32))
     assert Drawn.from_bytes(bytes(drawn), [mechanism], layout, [space]).table_tag == bytes(32)

@@ -84,7 +84,7 @@ def random_case(rng: np.random.Generator, *, delta: float, epsilon: float | None
 def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
     """Everything from the draw to the look-up tables that rows are randomized with."""
     layout, space, mechanism, counts = case
-    totals = CellTotals.of_counts(counts, space)
+    totals = CellTotals.from_counts(counts, space)
     drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
     channel = complete(drawn, layout, space, mechanism).channel
     if channel is not None:

@@ -24,7 +24,7 @@ def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> Resamplin
     rng = np.random.default_rng()
     counts = rng.integers(1, 50, size=(3, 2, space.n_categories))
     layout = make_layout(counts.sum(axis=2))
-    totals = CellTotals.of_counts(counts, space)
+    totals = CellTotals.from_counts(counts, space)
     channel = release_cells(totals, layout, space, mechanism, add_exact_noise).channel
     assert isinstance(channel, ResamplingChannel)
     return channel

@@ -63,7 +63,7 @@ def released_metrics(  # noqa: PLR0917 - the parts of a simulated release
     rng: np.random.Generator,
 ) -> list[EffectArrays]:
     """Estimates of some units for every metric, released with all others of their cells."""
-    totals = CellTotals.of_counts(inside + others, space)
+    totals = CellTotals.from_counts(inside + others, space)
     statistics, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
     assert channel is not None
     released = channel.simulate(inside, rng)

@@ -48,7 +48,7 @@ def with_secrets(where: str) -> list[str]:
 def some_drawn(reservation: Reservation) -> bytes:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
     about_cells = release_cells(
-        CellTotals.of_counts(counts, SPACE),
+        CellTotals.from_counts(counts, SPACE),
         LAYOUT,
         SPACE,
         reservation.mechanisms[0],

@@ -105,7 +105,7 @@ def group_totals(
 
     groups = MetricSums(by_group(lattice.integers), by_group(lattice.squares()))
     everyone = MetricSums(*(part.sum(axis=0, keepdims=True) for part in groups))
-    cells = CellTotals.of_counts(counts.sum(axis=(0, 1)), space)
+    cells = CellTotals.from_counts(counts.sum(axis=(0, 1)), space)
     return cells._replace(groups={(): everyone, BY: groups})
 
 

@@ -199,7 +199,7 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
 
-class Pooled(NamedTuple):
+class PooledLayout(NamedTuple):
     """Cells after pooling.
 
     Attributes:
@@ -218,7 +218,7 @@ class Pooled(NamedTuple):
         return pooling_notes(self.layout, self.pooling)
 
 
-def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
+def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> PooledLayout:
     """Merge small clusters into one, labelled "pooled".
 
     Small are clusters that expect fewer than `min_cell_size` units in some arm, by the shares of
@@ -239,7 +239,7 @@ def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
     lacks_by_chance = bool((~layout.complete & risky).any())
     small = (n_units < least) | (risky & lacks_by_chance)
     if int(small.sum()) < 2:
-        return Pooled(layout)
+        return PooledLayout(layout)
     kept = np.flatnonzero(~small)
     labels = tuple(str(layout.clusters[index]) for index in kept)
     if POOLED_LABEL in labels:
@@ -257,7 +257,7 @@ def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
         largest=largest,
         min_cell_size=min_cell_size if largest < least else None,
     )
-    return Pooled(pooled, regroup, found)
+    return PooledLayout(pooled, regroup, found)
 
 
 def check_assignment(layout: Layout) -> None:

@@ -12,7 +12,7 @@ class Check(NamedTuple):
     problem: str | None
 
     @classmethod
-    def of(cls, name: str, problem: str, *, holds: bool) -> Check:
+    def from_condition(cls, name: str, problem: str, *, holds: bool) -> Check:
         """A check that holds, or what is wrong if it does not."""
         return cls(name, None if holds else problem)
 

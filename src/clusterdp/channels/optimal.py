@@ -227,17 +227,17 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
         """
         channel = self.restore(arrays, space)
         return [
-            Check.of(
+            Check.from_condition(
                 "cells have the channels that published numbers lead to",
                 "cells.parquet or channels.parquet has a channel that nothing explains",
                 holds=self._explained(channel, space, histogram),
             ),
-            Check.of(
+            Check.from_condition(
                 "channels are within what the rows cost",
                 "channels.parquet has a channel that costs more than the manifest says",
                 holds=self.bound(space).allows(channel),
             ),
-            Check.of(
+            Check.from_condition(
                 "channels are unbiased",
                 "channels.parquet has a channel whose outputs do not average to the outcome",
                 holds=channel.is_unbiased(),

@@ -316,12 +316,12 @@ class ResampledRows(
         stated = np.array(cells["decode"].to_list())
         decoded = channel.decoded()[channel.groups.ravel()]
         return [
-            Check.of(
+            Check.from_condition(
                 "priors follow from the noisy counts",
                 "cells.parquet has priors that the noisy counts do not lead to",
                 holds=follows,
             ),
-            Check.of(
+            Check.from_condition(
                 "decode values follow from the priors",
                 "cells.parquet has decode values that its priors do not lead to",
                 holds=bool(np.allclose(stated, decoded, rtol=1e-12, atol=1e-12)),

@@ -73,7 +73,7 @@ from clusterdp.estimation.reading.dimensions import (
 )
 from clusterdp.estimation.reading.profiles import Profiles, Profiling
 from clusterdp.estimation.report.results import Estimate
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 from clusterdp.published.folder import read_release
 from clusterdp.published.release import Release
 from clusterdp.published.rows import n_outputs
@@ -448,7 +448,9 @@ def _from_statistics(release: Release, request: EstimateRequest) -> MetricFindin
     for question in release.questions:
         for place, metric in enumerate(question.space.declared.metrics):
             contrasts = question.statistics[0].contrasts(layout, place)
-            arrays = contrast_effects(contrasts, layout, Ends.of(question.space, place))
+            arrays = contrast_effects(
+                contrasts, layout, ValueRange.from_values(question.space.metric_values()[place])
+            )
             function = CategoryFunction.declared(str(metric), question.space, place)
             found.shares.extend([function.name] * function.is_share(question.space))
             if question.space.declared.observed_place(place) is None:

@@ -53,7 +53,7 @@ class Balance:
 
     @cached_property
     def _together(self) -> ComposedLoss:
-        return ComposedLoss.of([loss for one in self.spent for loss in one.losses])
+        return ComposedLoss.from_losses([loss for one in self.spent for loss in one.losses])
 
     def tight_epsilon(self) -> float | None:
         """ε of the releases that count at the cap's δ, by tight composition.

@@ -186,12 +186,12 @@ def histogram_of(statistics: Sequence[DrawnStatistic]) -> Histogram | None:
     return next((one for one in histograms if one is not None), None)
 
 
-class Settled(NamedTuple):
-    """What a release has after a look.
+class Question(NamedTuple):
+    """Outcomes that are asked together, and what is published of them.
 
     Attributes:
-        space: The categories, with clipped numbers.
-        mechanism: With the prior that the look shows.
+        space: The categories; after a look, those of clipped numbers.
+        mechanism: What is published; after a look, with the prior that it shows.
     """
 
     space: Categories
@@ -207,7 +207,7 @@ def settle(
     mechanisms: Sequence[Mechanism],
     layout: Layout,
     looks: Sequence[DrawnLook | None],
-) -> tuple[Settled, ...]:
+) -> tuple[Question, ...]:
     """What each question has after looks; what was declared, where that could not be released.
 
     Args:
@@ -217,7 +217,7 @@ def settle(
         looks: What was drawn of each question; None where it has no look.
     """
     before = [
-        Settled(space, mechanism if look is None else mechanism.settled(space))
+        Question(space, mechanism if look is None else mechanism.settled(space))
         for space, mechanism, look in zip(declared, mechanisms, looks, strict=True)
     ]
     after = [_settle(one, layout, look) for one, look in zip(before, looks, strict=True)]
@@ -231,7 +231,7 @@ def settle(
     return tuple(found)
 
 
-def _settle(before: Settled, layout: Layout, look: DrawnLook | None) -> Settled:
+def _settle(before: Question, layout: Layout, look: DrawnLook | None) -> Question:
     """What follows from the look at a question, by itself."""
     if look is None:
         return before
@@ -239,7 +239,7 @@ def _settle(before: Settled, layout: Layout, look: DrawnLook | None) -> Settled:
     n_units = max(1, round(before.mechanism.asked_share * layout.n_units))
     try:
         space, prior = settle_outcomes(look.bins, look.noisy_counts, look.variance, n_units)
-        after = Settled(space, before.mechanism.with_prior(prior))
+        after = Question(space, before.mechanism.with_prior(prior))
         check_exact(layout, *after)
     except ParameterError:
         return before
@@ -247,7 +247,7 @@ def _settle(before: Settled, layout: Layout, look: DrawnLook | None) -> Settled:
 
 
 def look_notes(
-    declared: Categories, prior: tuple[float, ...] | None, after: Settled
+    declared: Categories, prior: tuple[float, ...] | None, after: Question
 ) -> tuple[str, ...]:
     """What a look decided, number by number; or of the prior alone; nothing without a look.
 

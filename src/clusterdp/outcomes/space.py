@@ -128,19 +128,14 @@ def metric_moments(space: CategorySpace, probs: FloatArray) -> list[tuple[float,
     return found
 
 
-class Ends(NamedTuple):
+class ValueRange(NamedTuple):
     """The least and the largest value of a metric."""
 
     low: float
     high: float
 
     @classmethod
-    def of(cls, space: CategorySpace, metric: int) -> Ends:
-        """The ends of a metric of some space."""
-        return cls.of_values(space.metric_values()[metric])
-
-    @classmethod
-    def of_values(cls, values: FloatArray) -> Ends:
+    def from_values(cls, values: FloatArray) -> ValueRange:
         """The ends of some numbers."""
         return cls(float(np.min(values)), float(np.max(values)))
 

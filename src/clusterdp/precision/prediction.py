@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 from clusterdp.precision.closed_form import (
     LevelNoise,
     arm_cells,
@@ -58,7 +58,7 @@ class Prediction(NamedTuple):
     sampling_degrees: float = math.inf
 
     @classmethod
-    def of(
+    def from_variances(
         cls,
         sampling: FloatArray,
         privacy: FloatArray,
@@ -172,7 +172,7 @@ class ExpectedVariance:
         return self._prediction(sampling, privacy)
 
     def _prediction(self, sampling: FloatArray, privacy: FloatArray) -> Prediction:
-        return Prediction.of(sampling, privacy, self.largest_effect, self.degrees)
+        return Prediction.from_variances(sampling, privacy, self.largest_effect, self.degrees)
 
 
 def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is thought of it
@@ -197,7 +197,7 @@ def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is t
             mechanism's own channel, which then is designed.
     """
     metrics = range(len(space.metric_values()))
-    ends = [Ends.of(space, metric) for metric in metrics]
+    ends = [ValueRange.from_values(space.metric_values()[metric]) for metric in metrics]
     if unit_noise is None:
         alone = [_by_statistics(mechanism, layout, space, probs, one) for one in metrics]
         return _within(alone, ends)
@@ -220,7 +220,7 @@ def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is t
     return _within(found, ends)
 
 
-def _within(found: list[ExpectedVariance], ends: list[Ends]) -> tuple[ExpectedVariance, ...]:
+def _within(found: list[ExpectedVariance], ends: list[ValueRange]) -> tuple[ExpectedVariance, ...]:
     """What to expect of metrics, with the largest effects that their ends allow."""
     pairs = zip(found, ends, strict=True)
     return tuple(replace(one, largest_effect=own.span) for one, own in pairs)
@@ -376,7 +376,7 @@ def _by_statistics(
     values = space.metric_values()[metric]
     sampling = sampling_variances(everyone, probs, values)
     if mechanism.find(NoisyContrasts) is not None:
-        sampling = _largest_sampling(everyone, Ends.of(space, metric).span)
+        sampling = _largest_sampling(everyone, ValueRange.from_values(values).span)
     chosen = layout.clusters_by_size(_CLUSTERS)
     some = layout.of_clusters(chosen)
     noise = mechanism.statistics[0].contrast_variance(some, space, metric)

@@ -186,7 +186,7 @@ def _prediction(one: ExpectedVariance, true: FloatArray, noisy: FloatArray) -> P
     assert one.by_rows is not None  # noqa: S101 - there are rows
     sampling = one.sampling[0] * true
     privacy = (one.sampling[0] + one.by_rows) * noisy - sampling
-    return Prediction.of(sampling, np.maximum(privacy, 0.0), one.largest_effect)
+    return Prediction.from_variances(sampling, np.maximum(privacy, 0.0), one.largest_effect)
 
 
 def true_cluster_notes(metrics: Sequence[str], seen: Sequence[VisibleEffect]) -> list[str]:

@@ -76,7 +76,7 @@ class ComposedLoss:
     reveals_outcome: bool
 
     @classmethod
-    def of(cls, losses: Sequence[ReleaseLoss]) -> ComposedLoss:
+    def from_losses(cls, losses: Sequence[ReleaseLoss]) -> ComposedLoss:
         """Some releases together."""
         total = cls(n_releases=0, distribution=None, reveals_outcome=False)
         for loss, times in Counter(losses).items():

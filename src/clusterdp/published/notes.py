@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterdp.cells.assignment import pooling_notes
-from clusterdp.mechanisms.draw import Settled, disclosure_notes, look_notes
+from clusterdp.mechanisms.draw import Question, disclosure_notes, look_notes
 from clusterdp.spec.columns import aggregation_notes
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _label_notes(manifest: Manifest) -> tuple[str, ...]:
 
 
 def _look_notes(manifest: Manifest) -> tuple[str, ...]:
-    settled = map(Settled, manifest.terms.spaces, manifest.terms.mechanisms)
+    settled = map(Question, manifest.terms.spaces, manifest.terms.mechanisms)
     notes = (
         note
         for before, after in zip(manifest.before_look, settled, strict=True)

@@ -13,7 +13,7 @@ from clusterdp.cells.layout import AssignedGroups
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.catalogue import usual_name
-from clusterdp.mechanisms.draw import Settled, histogram_of, settle
+from clusterdp.mechanisms.draw import Question, histogram_of, settle
 from clusterdp.outcomes.categories import together
 from clusterdp.privacy.accounting import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here
@@ -246,7 +246,7 @@ class Verifier:
                 f"{manifest.software}: nothing is known of its words; verify with that version"
             )
         return [
-            Check.of(
+            Check.from_condition(
                 f"{called} follows from the manifest",
                 problem.format(name),
                 holds=self.files.read(name, manifest.files[name].bytes) == written.encode(),
@@ -258,9 +258,9 @@ class Verifier:
         """Whether clips, grids and prior follow from the look."""
         release, before_look = self.release, self.manifest.before_look
         declared = [
-            Settled(question.space, question.mechanism)
+            Question(question.space, question.mechanism)
             if before is None
-            else Settled(before.outcomes.categories(), question.mechanism.with_prior(before.prior))
+            else Question(before.outcomes.categories(), question.mechanism.with_prior(before.prior))
             for question, before in zip(release.questions, before_look, strict=True)
         ]
         spaces = together([one.space for one in declared])
@@ -447,7 +447,7 @@ def _run(name: str, check: Callable[[], str | None]) -> Check:
 
 
 def _is_settled(
-    question: ReleasedQuestion, settled: Settled, expected: Expected | None, look: DrawnLook | None
+    question: ReleasedQuestion, settled: Question, expected: Expected | None, look: DrawnLook | None
 ) -> bool:
     """Whether a question is what its look leads to; without one, there is nothing to compare."""
     if look is None:

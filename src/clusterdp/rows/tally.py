@@ -214,7 +214,7 @@ class QuestionTally:
     def totals(self) -> CellTotals:
         """What statistics are drawn from."""
         plan, counts = self.plan, self.counts
-        totals = CellTotals.of_counts(counts, plan.encoder.space)
+        totals = CellTotals.from_counts(counts, plan.encoder.space)
         added = self._totals_by_level()
         groups = {
             level: added[level] if level in added else self._everyone() for level in plan.levels

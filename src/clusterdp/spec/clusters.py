@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.cells.assignment import (
-    Pooled,
+    PooledLayout,
     assignment_probs,
     check_assignment,
     expected_sizes,
@@ -73,7 +73,7 @@ class PublicClusters:
         """None: the sizes of cells tell how arms were assigned."""
         return None
 
-    def expected(self, layout: Layout, cluster: str | None) -> Pooled:
+    def expected(self, layout: Layout, cluster: str | None) -> PooledLayout:
         """The cells to plan with: those that are published."""
         pooled = self.pool(layout)
         if pooled.regroup is not None and any(cluster in one.columns for one in layout.breakdowns):
@@ -83,7 +83,7 @@ class PublicClusters:
             )
         return pooled
 
-    def pool(self, layout: Layout) -> Pooled:
+    def pool(self, layout: Layout) -> PooledLayout:
         """The cells after small ones were pooled, checked."""
         check_assignment(layout)
         pooled = pool_small_clusters(layout, self.min_cell_size)
@@ -156,10 +156,10 @@ class PrivateClusters:
         """The declared probabilities of arms by label; None if they are alike."""
         return None if self.assignment is None else assignment_probs(self.assignment, layout)
 
-    def expected(self, layout: Layout, cluster: str | None = None) -> Pooled:  # noqa: ARG002 - as public ones
+    def expected(self, layout: Layout, cluster: str | None = None) -> PooledLayout:  # noqa: ARG002 - as public ones
         """The cells to plan with: given labels and arms, of the sizes that are to be expected."""
         layout.check()
-        return Pooled(self._with_response(layout, self.response.probs()))
+        return PooledLayout(self._with_response(layout, self.response.probs()))
 
     def unanswered(self, layout: Layout) -> Layout:
         """The same cells, if units were given their own labels."""
@@ -175,12 +175,12 @@ class PrivateClusters:
         )
         return replace(layout, clusters=self.response.labels, sizes=sizes.astype(np.int64))
 
-    def pool(self, layout: Layout) -> Pooled:
+    def pool(self, layout: Layout) -> PooledLayout:
         """The cells of given labels after small ones were pooled, checked."""
         if self.assignment is None:
             return PublicClusters(min_cell_size=self.min_cell_size).pool(layout)
         layout.check()
-        return Pooled(layout)
+        return PooledLayout(layout)
 
     def notes(self, columns: Columns, layout: Layout) -> list[str]:
         """How they are going to be published, and what is assumed of arms in them."""

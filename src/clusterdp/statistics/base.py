@@ -53,7 +53,7 @@ class CellTotals(NamedTuple):
     groups: Mapping[tuple[str, ...], MetricSums]
 
     @classmethod
-    def of_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:
+    def from_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:
         """The totals of units in known categories; expected counts need not be whole.
 
         Counts tell neither folds nor breakdowns, so there are no totals of groups.

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 from clusterdp.privacy.accounting import LossAtom, noisy_counts_loss
 from clusterdp.statistics.base import (
     ClusterContrasts,
@@ -183,7 +183,7 @@ class DrawnCounts(DrawnStatistic):
         Sizes are public. So a constant may be subtracted from the numbers that are added up, and
         added back afterwards; the noise is least if the constant is their average.
         """
-        sizes, squares = self.layout.sizes, (values - Ends.of_values(values).middle) ** 2
+        sizes, squares = self.layout.sizes, (values - ValueRange.from_values(values).middle) ** 2
         by_cluster = self.statistic.scope == "cluster"
         noisy = self._by_cell() if by_cluster else self.noisy_counts[..., np.newaxis, :, :]
         n_units = sizes if by_cluster else sizes.sum(axis=0, keepdims=True)

@@ -215,7 +215,7 @@ def row_biases(whole: Population, mechanism: Mechanism, rng: np.random.Generator
     counts = np.broadcast_to(everyone, (N_NOISES, *everyone.shape))
     layout = pops.balanced_layout(2 * sizes[:, 0])
     channel = release_cells(
-        CellTotals.of_counts(counts, pops.SPACE),
+        CellTotals.from_counts(counts, pops.SPACE),
         layout,
         pops.SPACE,
         mechanism,

@@ -106,7 +106,7 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
         return Averaged((layout.cluster_shares**2 * noise).sum(axis=0), exact)
     readings: list[SumReading] = []
     if use == "everything":
-        totals = CellTotals.of_counts(counts, space)
+        totals = CellTotals.from_counts(counts, space)
         drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
         readings = [reading for one in drawn for reading in one.sum_readings(metric)]
     # What is public of sums is used alone: which there are, and how noisy they are.

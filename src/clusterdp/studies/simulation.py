@@ -19,7 +19,7 @@ from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
 from clusterdp.estimation.reading.profiles import Profiles
 from clusterdp.mechanisms.draw import release_cells
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 
@@ -115,12 +115,14 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
 ) -> EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
     about_cells = release_cells(
-        CellTotals.of_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
+        CellTotals.from_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
     )
     statistics, channel = about_cells
     if channel is None:
         contrasts = statistics[0].contrasts(layout, metric)
-        return contrast_effects(contrasts, layout, Ends.of(space, metric))
+        return contrast_effects(
+            contrasts, layout, ValueRange.from_values(space.metric_values()[metric])
+        )
     profiles = Profiles.from_layout(layout)
     released = channel.simulate(counts, rng)
     outputs = ResponseValues.from_channel(channel, space, metric)

@@ -66,7 +66,7 @@ def exact_excess(population: Population, mechanism: Mechanism, rng: np.random.Ge
     """
     counts, layout = population.assign(N_AVERAGED, rng), population.layout
     channel = release_cells(
-        CellTotals.of_counts(counts, population.space),
+        CellTotals.from_counts(counts, population.space),
         layout,
         population.space,
         mechanism,

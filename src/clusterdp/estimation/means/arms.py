@@ -26,7 +26,7 @@ from clusterdp.estimation.means.spread import ratio
 from clusterdp.estimation.means.sums import WeightedSums
 from clusterdp.estimation.means.weights import CellWeights
 from clusterdp.estimation.reading.profiles import Profiles, spread_cells
-from clusterdp.outcomes.space import CategorySpace, Ends
+from clusterdp.outcomes.space import CategorySpace, ValueRange
 from clusterdp.statistics.base import CellTotals, ClusterContrasts
 
 # An effect has an interval unless noise of privacy gives its variance V an error of variance above
@@ -413,7 +413,10 @@ def total_moments(
         space: The categories.
         metric: Which metric.
     """
-    lattice, middle = space.metric_lattice(), Ends.of(space, metric).middle
+    lattice, middle = (
+        space.metric_lattice(),
+        ValueRange.from_values(space.metric_values()[metric]).middle,
+    )
     unit, quarter = float(lattice.units[metric]), 4.0 ** lattice.shifts[metric] / 4
     sizes, sums = layout.sizes, totals.sums[..., metric]
     means = unit * sums / np.maximum(sizes, 1)
@@ -426,7 +429,7 @@ def total_moments(
     )
 
 
-def contrast_effects(read: ClusterContrasts, layout: Layout, ends: Ends) -> EffectArrays:
+def contrast_effects(read: ClusterContrasts, layout: Layout, ends: ValueRange) -> EffectArrays:
     """Stratified effects from a statistic alone (algNH, algNHT).
 
     Where the statistic estimates how outcomes spread, and little is left of that after noise, the

@@ -26,7 +26,7 @@ from clusterdp.estimation.means.responses import ResponseValues
 from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.sums import of_fold
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.outcomes.space import CategorySpace, Ends
+from clusterdp.outcomes.space import CategorySpace, ValueRange
 from clusterdp.published.release import ReleasedQuestion
 from clusterdp.statistics.base import DrawnStatistic, SumReading
 
@@ -172,7 +172,7 @@ class CategoryFunction(NamedTuple):
             answers = AskedChannel(channel=channel, share=mechanism.asked_share, prior=prior)
         every = with_every_outcome(prior)[np.newaxis]
         outputs = self.outputs(answers, every)
-        ends, true = Ends.of_values(self.values), self.values - outputs.middle
+        ends, true = ValueRange.from_values(self.values), self.values - outputs.middle
 
         def spread(read: FloatArray, numbers: FloatArray) -> float:
             errors = answers.transition()[0] * (read[0][:, np.newaxis] - numbers) ** 2

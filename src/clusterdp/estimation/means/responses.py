@@ -28,7 +28,7 @@ from clusterdp._arrays import BoolArray, FloatArray, IntArray
 from clusterdp.channels import Channel
 from clusterdp.channels.asked import AskedChannel
 from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
-from clusterdp.outcomes.space import CategorySpace, Ends
+from clusterdp.outcomes.space import CategorySpace, ValueRange
 
 # Units that are expected to be asked in a stratum, at least, unless the arm has fewer: they know
 # its mean well.
@@ -71,7 +71,7 @@ class ResponseValues(NamedTuple):
             debiased: What its outputs count as; axes `[..., group of cells, output]`.
             values: The function; axes `[category]`.
         """
-        ends = Ends.of_values(values)
+        ends = ValueRange.from_values(values)
         distances = debiased - ends.middle
         if len(np.unique(values)) <= 2:
             noise = np.where(channel.possible(), distances**2 - (ends.span / 2) ** 2, 0.0)

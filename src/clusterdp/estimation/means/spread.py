@@ -23,7 +23,7 @@ from clusterdp.estimation.means.sums import (
     sum_ridge,
 )
 from clusterdp.estimation.reading.profiles import Profiles, times
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 from clusterdp.statistics.base import SumReading
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RowNoiseBound(NamedTuple):
             others of those who are asked.
     """
 
-    ends: Ends
+    ends: ValueRange
     variance: float
     square_variance: float
     largest: float

@@ -47,7 +47,7 @@ from clusterdp.estimation.metrics._composed import ArmComparison
 from clusterdp.estimation.metrics.base import ArmPairMeans, MetricData, QuestionRows, SegmentData
 from clusterdp.estimation.reading.profiles import ResponseCounts, spread_cells, times
 from clusterdp.estimation.reading.segments import ExposureCounts
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 
 # What responses tell of a product: numbers with a mean of at most the product, and of at least the
 # product, whatever the category. They are the same array if rows tell how both factors go together.
@@ -74,14 +74,14 @@ def product_bounds(
     def bounds(others: tuple[float, ...], side: int) -> FloatArray:
         """The best bound w·x + u·y + constant from below (−1) or from above (1)."""
         found = []
-        for end, other in zip(Ends.of_values(above.values), others, strict=True):
+        for end, other in zip(ValueRange.from_values(above.values), others, strict=True):
             rest = above.values * below.values - other * above.values - end * below.values
             constant = side * float((side * rest).max())
             mean = float(np.mean(other * expected[0] + end * expected[1] + constant))
             found.append((side * mean, other * first + end * second + constant))
         return min(found, key=lambda bound: bound[0])[1]
 
-    ends = tuple(Ends.of_values(below.values))
+    ends = tuple(ValueRange.from_values(below.values))
     return bounds(ends, -1), bounds(ends[::-1], 1)
 
 

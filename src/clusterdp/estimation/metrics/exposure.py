@@ -50,7 +50,7 @@ from clusterdp.estimation.metrics.ratio import RatioBounds
 from clusterdp.estimation.reading.dimensions import ExposureRequest
 from clusterdp.estimation.reading.segments import RowCounts
 from clusterdp.outcomes.metric import quoted
-from clusterdp.outcomes.space import Ends
+from clusterdp.outcomes.space import ValueRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,7 @@ _WEAK = 10.0
 _ROUNDING = 1e-12
 # Of a public column of 0 and 1.
 PUBLIC_NOISE = RowNoiseBound(
-    ends=Ends.of_values(np.array([0.0, 1.0])),
+    ends=ValueRange.from_values(np.array([0.0, 1.0])),
     variance=0.0,
     square_variance=0.0,
     largest=0.0,
