@@ -6,6 +6,7 @@ difference is a weighted sum over rows like any other effect, and has a variance
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,10 +21,6 @@ from clusterdp.estimation.metrics.base import Differences, SegmentEffect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-# The excess kurtosis of Laplace noise.
-_LAPLACE = 3.0
 
 
 class SegmentErrors(NamedTuple):
@@ -156,10 +153,11 @@ def _arm_sizes(one: SegmentEffect) -> IntArray:
 def _same_effects(errors: SegmentErrors, of: Target) -> SegmentTest:
     """Wald's test that the effects of all segments are the same, by an F distribution.
 
-    Variances are estimated, and with few units badly: Welch's (1951) correction. A sum of squares
-    of normal errors has variance 2(S − 1). Noise of published sums has longer tails, of Laplace's
-    kurtosis at most: 3Σ_j q_j² is added, q_j what the square of sum j's noise counts. As many
-    degrees of freedom have a chi-squared variable of that variance, relative to its mean.
+    Variances are estimated, and with few units badly: Welch's (1951) correction. The sum of squares
+    of normal errors has the cumulants S − 1, 2(S − 1) and 8(S − 1). Noise of published sums has
+    longer tails, of Laplace's at most. With q_j what the square of sum j's noise counts, 3Σ q² is
+    added to the second cumulant, and 36Σ q² + 30Σ q³ to the third. A chi-squared variable that is
+    shifted and scaled has these three, with 8κ₂³/κ₃² degrees of freedom.
     """
     n_segments = len(errors.effects)
     sampling = errors.sampling.copy()
@@ -168,18 +166,22 @@ def _same_effects(errors: SegmentErrors, of: Target) -> SegmentTest:
     contrasts = np.eye(n_segments)[1:] - np.eye(n_segments)[0]
     weights = contrasts.T @ np.linalg.solve(contrasts @ covariances @ contrasts.T, contrasts)
     distance = errors.effects @ weights @ errors.effects
-    tails = _LAPLACE * (((weights @ errors.by_sums) * errors.by_sums).sum(axis=0) ** 2).sum()
+    counted = ((weights @ errors.by_sums) * errors.by_sums).sum(axis=0)
+    variance = 2 * (n_segments - 1) + 3 * (counted**2).sum()
+    third = 8 * (n_segments - 1) + 36 * (counted**2).sum() + 30 * (counted**3).sum()
+    free = 8 * variance**3 / third**2
     shares = 1 / errors.variances / (1 / errors.variances).sum()
     spread = ((1 - shares) ** 2 / errors.degrees).sum()
     squared = n_segments**2 - 1
+    welch = distance / (1 + 2 * (n_segments - 2) / squared * spread)
     return SegmentTest(
         metric=of.metric,
         arm=of.arm,
         control=of.control,
         by=tuple(name for name, _ in of.segment),
         adjusted=of.adjusted,
-        statistic=distance / (n_segments - 1) / (1 + 2 * (n_segments - 2) / squared * spread),
+        statistic=max(1 + (welch - (n_segments - 1)) * math.sqrt(2 / (free * variance)), 0.0),
         n_segments=n_segments,
-        effect_degrees=(n_segments - 1) / (1 + tails / (2 * (n_segments - 1))),
+        effect_degrees=free,
         degrees=squared / (3 * spread),
     )
