@@ -125,3 +125,8 @@ def test_what_cannot_be_measured_is_refused(text: str, message: str) -> None:
 )
 def test_what_can_be_measured_is_accepted(text: str) -> None:
     parse_metric(text).check(SPACES)
+
+
+def test_a_ratio_is_not_declared_but_asked_together() -> None:
+    with pytest.raises(ParameterError, match="--question spend,visits"):
+        parse_metric("spend/visits")

@@ -44,6 +44,12 @@ def parse_metric(given: Metric | str) -> Metric:
         return given
     parser = Parser(given, _FORM)
     metric = parser.metric()
+    if parser.kind() == "/":
+        names = ",".join(given.split("/"))
+        raise ParameterError(
+            f"{given!r} is a ratio, which needs no declaration; it is most precise if its outcomes "
+            f"are asked together: question={names!r} (--question {names})"
+        )
     parser.end()
     return metric
 
