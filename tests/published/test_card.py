@@ -15,6 +15,8 @@ import pytest
 import clusterdp as cdp
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import run
+from clusterdp.document.model import Paragraph, Section, code
+from clusterdp.published import document
 from clusterdp.published.folder import read_folder
 from clusterdp.published.visible import what_is_visible
 from look_runs import ASKED, LOOK, players
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Browser
+
+    from clusterdp.published.contents import FolderView
 
 ABOUT = {
     "title": "Two e-mails or none",
@@ -93,6 +97,21 @@ def test_pages_of_all_kinds_are_sound(
     written = publish(table, tmp_path / "out", **{**FUNNEL, **more})
     assert_sound_page(written)
     assert told in page_text(written)
+    assert problems(tmp_path / "out") == []
+
+
+def test_a_section_that_is_added_is_in_both_files(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def more(view: FolderView) -> Section:
+        text = f"All {view.manifest.n_units} units, and {code('more')}"
+        return Section("One more", [Paragraph(text)], "more")
+
+    monkeypatch.setattr(document, "SECTIONS", (*document.SECTIONS, more))
+    written = publish(some_table(200, rng), tmp_path / "out", **FUNNEL)
+    assert_sound_page(written)
+    assert "One more All 200 units, and more" in page_text(written)
+    assert "## One more\n\nAll 200 units, and `more`\n" in (tmp_path / "out/README.md").read_text()
     assert problems(tmp_path / "out") == []
 
 

@@ -1,8 +1,7 @@
 """Charts as drawings within a page: lines over an axis, and estimates with their intervals.
 
-Lines differ in dashes and marks too, so that a page printed in grey can be read.
-
-Scales of charts: where a number stands on an axis, and which numbers are written there.
+Lines differ in dashes and marks too, so that a page printed in grey can be read. A scale says where
+a number stands on an axis, and which numbers are written there.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,18 +27,6 @@ _N_TICKS = 5
 _WIDENED = 0.5
 # How far a number may be from an end of an axis, as a share of a step, and still be on it.
 _ROUNDING = 1e-9
-
-
-class Scale(Protocol):
-    """How numbers become places on an axis."""
-
-    def places(self, values: Iterable[float]) -> FloatArray:
-        """Where values stand: 0 at the start of the axis, 1 at its end."""
-        ...
-
-    def ticks(self) -> list[float]:
-        """The numbers to write at the axis, in order; all of them are on it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +104,10 @@ class Logarithmic:
         if len(few) <= 2 * _N_TICKS:
             return few
         return tens[:: math.ceil(len(tens) / (2 * _N_TICKS))]
+
+
+# How numbers become places on an axis.
+Scale = Linear | Logarithmic
 
 
 def _marks(low: float, high: float, digits: tuple[int, ...]) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -110,14 +111,11 @@ class Balance:
         return self.allows(Guarantee(epsilon=epsilon), [ReleaseLoss(atoms=any_loss(epsilon))])
 
     def _tight_remaining(self) -> float:
-        low, high = 0, _N_STEPS
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._allows_pure(self.cap.epsilon * middle / _N_STEPS):
-                low = middle
-            else:
-                high = middle - 1
-        return self.cap.epsilon * low / _N_STEPS
+        def is_too_much(step: int) -> bool:
+            return not self._allows_pure(self.cap.epsilon * step / _N_STEPS)
+
+        n_allowed = bisect_left(range(1, _N_STEPS + 1), x=True, key=is_too_much)
+        return self.cap.epsilon * n_allowed / _N_STEPS
 
 
 def normalize_population(population: str) -> str:
