@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
     from clusterdp.ledger.history import ReleaseRecord
 
-# Releases of one pass, of one pass after a look, of two passes, and of two after labels were given.
+# Releases of one pass, of one pass after a look, of two passes, of two after labels were given, and
+# of two questions.
 MECHANISMS = (
     ("--epsilon", "2", "--mechanism", "uniform-prior-dp"),
     ("--epsilon", "2", "--look", "0.1"),
     ("--epsilon", "2", "--mechanism", "cluster-dp", "--noise-scale", "8", "--prior-floor", "0.05"),
     ("--epsilon", "2", "--private-cluster", "0.5", "--labels", ",".join(map(str, range(50)))),
+    ("--epsilon", "2", "--outcome", "visits=0..5", "--question", "clicks", "--question", "visits"),
 )
 # Of the rows of two tables by one key, all would agree but for the people whose outcomes changed.
 # By two keys, each agrees with probability below 0.9 at this epsilon.
@@ -196,7 +198,9 @@ def _resume(trial: _Trial, killed: _Killed, place: Path) -> None:
     trial.overspent += balance.basic != record.guarantee
     trial.wrong += [check.problem for check in verify_folder(place) if check.problem]
     (now,) = balance.releases
-    if now.labelled_sha256 is not None:  # the same labels by the same key: nothing is drawn twice
+    # The same labels by the same key: nothing is drawn twice. Of two questions, `verify` recomputes
+    # who was asked which.
+    if now.labelled_sha256 is not None or len(now.terms.questions) > 1:
         return
     again = undisturbed_run(place, trial.source, key, now)
     trial.wrong += differences(place, again)
