@@ -11,7 +11,7 @@ import clusterdp as cdp
 from assertions import assert_variance
 from clusterdp.cells.layout import Breakdown
 from clusterdp.mechanisms.draw import release_cells
-from clusterdp.precision.prediction import expected_precision
+from clusterdp.precision.prediction import expected_variances
 from clusterdp.precision.row_noise import channel_unit_noise, public_unit_noise
 from clusterdp.precision.visible import visible_rows, visible_targets
 from clusterdp.statistics.base import CellTotals
@@ -56,11 +56,11 @@ def test_calibrated_to_totals_and_cells_it_comes_true(rng: np.random.Generator) 
         effect += sign * (rows[..., arm] @ target - (rows[..., arm] @ sums - published) @ factors)
     exact = counts / LAYOUT.sizes[..., np.newaxis]
     noise_of_units = channel_unit_noise(channel, LAYOUT, exact)
-    (expected,) = expected_precision(mechanism, LAYOUT, SPACE, exact, noise_of_units)
+    (expected,) = expected_variances(mechanism, LAYOUT, SPACE, exact, noise_of_units)
     assert_variance(effect, expected.overall.privacy_std_error**2, relative_error=0.03)
     # Without totals the same release is less precise, which the assertion must notice.
     fewer = cdp.optimal(epsilon=2, prior=PROBS.tolist(), sums=cdp.SumShares(clusters=0.2))
-    (other,) = expected_precision(fewer, LAYOUT, SPACE, exact, noise_of_units)
+    (other,) = expected_variances(fewer, LAYOUT, SPACE, exact, noise_of_units)
     with pytest.raises(AssertionError):
         assert_variance(effect, other.overall.privacy_std_error**2, relative_error=0.03)
 
@@ -87,7 +87,7 @@ def test_groups_and_folds_drawn_at_random_come_near_to_what_is_expected(
     mechanism = cdp.optimal(epsilon=2, sums=shares)
     noise = public_unit_noise(mechanism, SPACE)
     uniform = np.full((1, 1, 4), 0.25)
-    (expected,) = expected_precision(
+    (expected,) = expected_variances(
         mechanism, layout, SPACE, uniform, noise[:, np.newaxis].repeat(2, axis=1)
     )
     of_level = {
@@ -122,7 +122,7 @@ def test_estimates_from_contrasts_print_what_is_expected(rng: np.random.Generato
     counts = np.rint(LAYOUT.sizes[..., np.newaxis] * PROBS).astype(np.int64)
     counts[..., 0] += LAYOUT.sizes - counts.sum(axis=-1)
     drawn = simulate_releases(counts, LAYOUT, SPACE, mechanism, n_replicates=1, rng=rng)
-    (expected,) = expected_precision(mechanism, LAYOUT, SPACE, PROBS[None, None], None)
+    (expected,) = expected_variances(mechanism, LAYOUT, SPACE, PROBS[None, None], None)
     assert expected.overall.std_error**2 == pytest.approx(drawn.variances[0, 0])
     assert expected.segment(0.1) is None
 
@@ -136,7 +136,7 @@ def test_what_can_be_seen_fits_a_terminal() -> None:
     mechanism = cdp.optimal(epsilon=1, sums=cdp.SumShares(breakdowns=((names, 0.2),)))
     noise = public_unit_noise(mechanism, SPACE)[:, np.newaxis].repeat(2, axis=1)
     found = visible_targets(
-        expected_precision(mechanism, layout, SPACE, PROBS[None, None], noise), layout
+        expected_variances(mechanism, layout, SPACE, PROBS[None, None], noise), layout
     )
     assert len(found) == 1 + 12 + 5
     rows = visible_rows(found, 0)

@@ -27,7 +27,7 @@ from clusterdp.precision.closed_form import (
     LevelNoise,
     arm_cells,
     calibrated_variances,
-    level_noises,
+    level_noise,
 )
 from clusterdp.precision.prediction import (
     between_variances,
@@ -200,7 +200,7 @@ class Forecast:
 
     def _privacy(
         self,
-        counted: list[FloatArray],
+        counted: FloatArray,
         weighed: float,
         alone: LevelNoise,
         noise: FloatArray,
@@ -209,18 +209,16 @@ class Forecast:
         """Privacy variances of means; axes `[split, target, arm]`.
 
         Args:
-            counted: 1/variance of cell sums by counts, by arm; axes `[cluster]`.
+            counted: 1/variance of cell sums by counts; axes `[cluster]`.
             weighed: The noise in rows that weights follow from.
             alone: The noise on sums, without what counts tell of cells.
             noise: Of a unit's row; axes `[split]`.
             public: The same as far as it is public.
         """
-        privacy = []
-        for arm, by_counts in zip(self._cells_of(weighed), counted, strict=True):
-            with np.errstate(divide="ignore"):
-                both = 1 / (1 / alone.cells + by_counts)
-            privacy.append(calibrated_variances(arm, alone._replace(cells=both), noise, public))
-        return np.stack(privacy, axis=-1)
+        with np.errstate(divide="ignore"):
+            both = alone._replace(cells=1 / (1 / alone.cells + counted))
+        arms = self._cells_of(weighed)
+        return np.stack([calibrated_variances(arm, both, noise, public) for arm in arms], axis=-1)
 
     def _cells_of(self, weighed: float) -> list[ArmLayout]:
         """The cells of each arm, with weights by so much noise in rows."""
@@ -258,7 +256,7 @@ class _Question:
         weights: How much the variance of each metric counts.
         sampling: Variances of means from true outcomes, by metric; axes `[target, arm]`.
         between: What groups that were assigned add to those of effects; axes `[treatment]`.
-        counted: 1/variance of cell sums by counts, by metric and arm; axes `[cluster]`.
+        counted: 1/variance of cell sums by counts, by metric; axes `[cluster]`.
     """
 
     def __init__(
@@ -298,7 +296,7 @@ class _Question:
             for values in every
         ]
         self.counted = [
-            [1 / noise.cells[chosen] for noise in level_noises(like, layout, space, metric)]
+            1 / level_noise(like, layout, space, metric).cells[chosen]
             for metric in range(len(every))
         ]
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.outcomes.reference import QUICK_CATEGORIES
 from clusterdp.planning.expected import cell_reference
-from clusterdp.precision.prediction import expected_precision
+from clusterdp.precision.prediction import expected_variances
 from clusterdp.precision.row_noise import unit_noise
 from clusterdp.statistics.counts import NoisyCounts
 
@@ -57,10 +57,10 @@ def expect_with(
     noise: FloatArray | None,
     assumed: FloatArray | None = None,
 ) -> tuple[ExpectedVariance, ...]:
-    """The same with the noise of rows at hand, axes `[metric, arm]`; see `expected_precision`."""
+    """The same with the noise of rows at hand, axes `[metric, arm]`; see `expected_variances`."""
     layout, space, reference = scenario
     everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
-    return expected_precision(mechanism, layout, space, everywhere, noise, assumed=assumed)
+    return expected_variances(mechanism, layout, space, everywhere, noise, assumed=assumed)
 
 
 def asked_noise(mechanism: Mechanism, scenario: Scenario) -> FloatArray:

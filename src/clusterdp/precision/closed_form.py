@@ -209,25 +209,21 @@ def arm_cells(
     ]
 
 
-def level_noises(
+def level_noise(
     mechanism: Mechanism, layout: Layout, space: CategorySpace, metric: int
-) -> list[LevelNoise]:
-    """The noise on the sums that a mechanism publishes of a metric, by arm."""
+) -> LevelNoise:
+    """The noise on the sums that a mechanism publishes of a metric, alike for all arms."""
     variances = {
         one.by: one.variance(space, metric)
         for one in mechanism.statistics
         if isinstance(one, NoisyTotals)
     }
-    of_cells = np.full(len(layout.clusters), _cell_sum_variance(mechanism, space, metric))
     of_groups = [variances.get(one.columns, np.inf) for one in layout.breakdowns]
-    return [
-        LevelNoise(
-            cells=of_cells,
-            totals=np.asarray(variances.get((), np.inf)),
-            breakdowns=np.array(of_groups, dtype=np.float64),
-        )
-        for _ in layout.arms
-    ]
+    return LevelNoise(
+        cells=np.full(len(layout.clusters), _cell_sum_variance(mechanism, space, metric)),
+        totals=np.asarray(variances.get((), np.inf)),
+        breakdowns=np.array(of_groups, dtype=np.float64),
+    )
 
 
 def _cell_sum_variance(mechanism: Mechanism, space: CategorySpace, metric: int) -> float:

@@ -17,7 +17,7 @@ from clusterdp.precision.closed_form import (
     LevelNoise,
     arm_cells,
     calibrated_variances,
-    level_noises,
+    level_noise,
 )
 from clusterdp.precision.row_noise import public_unit_noise, spread_over_asked
 from clusterdp.statistics.contrasts import NoisyContrasts
@@ -175,7 +175,7 @@ class ExpectedVariance:
         return Prediction.from_variances(sampling, privacy, self.largest_effect, self.degrees)
 
 
-def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is thought of it
+def expected_variances(  # noqa: PLR0913 - the parts of a release, and what is thought of it
     mechanism: Mechanism,
     layout: Layout,
     space: CategorySpace,
@@ -207,7 +207,7 @@ def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is t
             space.metric_values()[metric],
             unit_noise[metric],
             assumed[metric],
-            level_noises(mechanism, layout, space, metric),
+            level_noise(mechanism, layout, space, metric),
         )
         for metric in metrics
     ]
@@ -233,13 +233,13 @@ class _Measured(NamedTuple):
         values: Axes `[category]`.
         noise: The noise variance of the row of a unit that is asked; axes `[arm]`.
         assumed: The same as far as it is public.
-        levels: The noise on sums, by arm.
+        levels: The noise on sums.
     """
 
     values: FloatArray
     noise: FloatArray
     assumed: float
-    levels: list[LevelNoise]
+    levels: LevelNoise
 
 
 def _among_observed(above: _Measured, below: _Measured, overall: FloatArray) -> _Measured:
@@ -259,10 +259,7 @@ def _among_observed(above: _Measured, below: _Measured, overall: FloatArray) -> 
         values=(above.values - mean * below.values) / share,
         noise=both(above.noise, below.noise),
         assumed=(above.assumed + square * below.assumed) / share**2,
-        levels=[
-            LevelNoise(*map(both, first, second))
-            for first, second in zip(above.levels, below.levels, strict=True)
-        ],
+        levels=LevelNoise(*map(both, above.levels, below.levels)),
     )
 
 
@@ -279,8 +276,11 @@ def _by_rows(  # noqa: PLR0913, PLR0917 - what is measured, of whom, and what is
     noise = spread_over_asked(measured.noise, unit_spread(layout, probs, values), share)
     spread = prior @ (values - prior @ values) ** 2
     assumed = np.asarray(spread_over_asked(measured.assumed, spread, share))
-    arms = zip(cells, measured.levels, noise, strict=True)
-    privacy = np.stack([calibrated_variances(*arm, assumed) for arm in arms], axis=-1)
+    every = [
+        calibrated_variances(arm, measured.levels, of_unit, assumed)
+        for arm, of_unit in zip(cells, noise, strict=True)
+    ]
+    privacy = np.stack(every, axis=-1)
     by_rows, degrees = noise * [arm.by_rows for arm in cells], None
     sampling = sampling_variances(layout, probs, values)
     if layout.assigned is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from clusterdp.cells.assignment import inflation
 from clusterdp.outcomes.space import metric_moments
-from clusterdp.precision.prediction import expected_precision
+from clusterdp.precision.prediction import expected_variances
 from clusterdp.precision.row_noise import channel_unit_noise
 from clusterdp.precision.visible import TrueClusters, visible_rows, visible_targets
 
@@ -121,7 +121,7 @@ def _precisions(
         prior = mechanism.settled_rows(space).public_prior(space)
         assumed = channel_unit_noise(used, compared, prior[np.newaxis, np.newaxis])
         assumed = assumed.mean(axis=-1)
-    return expected_precision(mechanism, compared, space, probs, noise, assumed=assumed)
+    return expected_variances(mechanism, compared, space, probs, noise, assumed=assumed)
 
 
 def _expected_probs(expected: Expected | None, layout: Layout, n_categories: int) -> FloatArray:
