@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.metric_draws import Drawn, Experiment, by_replicate, means_of_arms
 from clusterdp.estimation.means.arms import weigh
-from clusterdp.estimation.means.calibration import fit_calibration, public_ridge
+from clusterdp.estimation.means.calibration import Calibration, public_ridge
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.means.responses import ProfileSums
 from clusterdp.estimation.metrics._covariance import (
@@ -240,9 +240,7 @@ class _Block:
         profiles = Profiles.from_layout(self.layout)
         part, whole = (ProfileSums.from_cell_counts(one, outputs) for one in (inside, everyone))
         noise = function.unit_noise(self.mechanism, self.space)
-        calibration = fit_calibration(
-            function.readings(self.statistics), profiles, whole, noise, ridge
-        )
+        calibration = Calibration(function.readings(self.statistics), profiles, whole, noise, ridge)
         known = np.array_equal(inside, everyone)
         return Released(
             means_of_arms(part, self.layout, profiles, calibration, everyone=known),
@@ -259,7 +257,7 @@ def _known(counts: IntArray, values: FloatArray, drawn: Drawn) -> Released:
         values=values[np.newaxis] - middle, noise=np.zeros((1, len(values)))
     )
     part = ProfileSums.from_cell_counts(counts, outputs)
-    calibration = fit_calibration((), profiles, part, PUBLIC_NOISE)
+    calibration = Calibration((), profiles, part, PUBLIC_NOISE)
     return Released(
         means_of_arms(part, drawn.layout, profiles, calibration, everyone=False),
         part.cell_moments(profiles),

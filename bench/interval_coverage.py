@@ -24,7 +24,7 @@ from clusterdp.estimation.effects.effect import EffectArrays, Target, to_effect
 from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.means import weights as cell_weights
 from clusterdp.estimation.means.arms import arm_effects, to_means
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
 from clusterdp.estimation.means.sums import WeightedSums
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.effects.effect import Effect
-    from clusterdp.estimation.means.calibration import Calibration
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_REPLICATES = 2000
@@ -170,7 +169,7 @@ def segment_effects(
     )
     part, whole = (ProfileSums.from_cell_counts(counts, outputs) for counts in (released, everyone))
     readings = [reading for one in cells.statistics for reading in one.sum_readings()]
-    calibration = fit_calibration(readings, profiles, whole, declared_noise(mechanism, SPACE))
+    calibration = Calibration(readings, profiles, whole, declared_noise(mechanism, SPACE))
     arrays = arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
     sizes = part.cell_moments(profiles).sizes.sum(axis=-2)
     return [as_effects(arrays, layout, sizes, arm) for arm in layout.treatments]
@@ -246,7 +245,7 @@ def release_rows(
     counted = ResponseCounts(cells, released, np.ones_like(cells))
     whole = ProfileSums.from_rows(counted, profiles, outputs)
     readings = [reading for one in statistics for reading in one.sum_readings()]
-    calibration = fit_calibration(readings, profiles, whole, declared_noise(mechanism, SPACE))
+    calibration = Calibration(readings, profiles, whole, declared_noise(mechanism, SPACE))
     return released, outputs, calibration
 
 

@@ -14,7 +14,7 @@ from clusterdp.cells.layout import Layout
 from clusterdp.estimation.effects.effect import FEW_UNITS
 from clusterdp.estimation.effects.intervals import EVERYTHING, ArmPair, quantile
 from clusterdp.estimation.means.arms import to_means, weigh
-from clusterdp.estimation.means.calibration import fit_calibration, public_ridge
+from clusterdp.estimation.means.calibration import Calibration, public_ridge
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.effects.intervals import ArmValue, EffectInterval, Limits
     from clusterdp.estimation.means.arms import ArmMeans
-    from clusterdp.estimation.means.calibration import Calibration
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_CLUSTERS = 4
@@ -145,7 +144,7 @@ class Question(NamedTuple):
 def questions(n_outcomes: int) -> list[tuple[Experiment, Question]]:
     """A share, two quantiles and a ratio for outcomes with so many values."""
     alone, joint = Experiment.of(n_outcomes), Experiment.with_visits(n_outcomes)
-    levels = Levels.from_space("spend", alone.space)
+    levels = Levels("spend", alone.space)
     return [
         (alone, _mean("share", levels.functions[n_outcomes // 2 - 1], alone.probs)),
         (alone, _quantile(0.5, levels, alone.probs, levels.values)),
@@ -164,7 +163,7 @@ def number_questions(points: Sequence[float]) -> list[tuple[Experiment, Question
     experiment = Experiment(
         space, np.stack([grid.rounded(Density(steps=steps, probs=each)) for each in probs])
     )
-    levels = Levels.from_space("rounds", space)
+    levels = Levels("rounds", space)
     bounds = BoundsEstimator.from_comparison(
         Threshold(outcome="rounds", sign=">=", threshold=25.0), 0, space
     )
@@ -187,7 +186,7 @@ def jump_questions() -> list[tuple[Experiment, Question]]:
     upper = np.array([0.495, 0.505])
     probs = np.zeros((2, 5))
     probs[:, 0], probs[:, -1] = 1 - upper, upper
-    levels = Levels.from_space("stars", space)
+    levels = Levels("stars", space)
     median = _quantile(0.5, levels, probs, levels.values)
     experiment = Experiment(space, probs)
     return [(experiment, median), (experiment, median._replace(name=AS_NORMAL, compare=ArmPair))]
@@ -212,7 +211,7 @@ def _quantile(share: float, levels: Levels, probs: FloatArray, values: FloatArra
     return Question(
         "median" if share == 0.5 else f"P{100 * share:.0f}",
         levels.functions,
-        lambda arm: ArmQuantile(ArmLevels.from_estimates(levels, arm), share),
+        lambda arm: ArmQuantile(ArmLevels(levels, arm), share),
         (control, treated),
         compare=QuantilePair,
         span=(float(levels.values[0]), float(levels.values[-1])),
@@ -286,7 +285,7 @@ def released_estimates(
         outputs = function.outputs(channel, prior)
         inside, all_rows = (ProfileSums.from_cell_counts(one, outputs) for one in (part, whole))
         noise, readings = function.unit_noise(mechanism, space), function.readings(statistics)
-        calibration = fit_calibration(readings, profiles, all_rows, noise, ridge)
+        calibration = Calibration(readings, profiles, all_rows, noise, ridge)
         everyone = np.array_equal(drawn.inside, drawn.everyone)
         found.append(means_of_arms(inside, layout, profiles, calibration, everyone=everyone))
         origins.append(outputs.middle)
@@ -301,12 +300,12 @@ def means_of_arms(
     *,
     everyone: bool,
 ) -> ArmMeans:
-    """Means of both arms, as `Part.pair_means` makes them."""
+    """Means of both arms, as `SegmentData.pair_means` makes them."""
     moments = part.cell_moments(profiles)
     weights = weigh(moments.sizes, layout, [0, 1])
     each = spread_cells(weights.of_units(), profiles, [0, 1])
     rows = calibration.apply(WeightedSums.from_rows(part, each))
-    known = calibration.cells if everyone else None
+    known = calibration.known_cells([0, 1]) if everyone else None
     return to_means(rows, moments, weights, known=known)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums
 from clusterdp.estimation.reading.profiles import Profiles
@@ -175,7 +175,7 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
             totals = CellTotals.from_counts(population.assign(1, rng)[0], space)
             cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
             readings = [reading for one in cells.statistics for reading in one.sum_readings()]
-            found = fit_calibration(readings, profiles, rows, declared_noise(mechanism, space))
+            found = Calibration(readings, profiles, rows, declared_noise(mechanism, space))
             weights.append(found.solver.solve(shares @ found.solver.design))
         np.testing.assert_array_equal(weights[0], weights[1])
 

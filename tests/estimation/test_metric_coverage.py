@@ -80,7 +80,7 @@ def skewed() -> tuple[Experiment, Question]:
     grid = Grid(number=number, points=(0, 1000, 3000, 6000, 10_000, 16_000_000))
     space = Categories(declared=declare({"y": number}), grids=(grid,))
     probs = np.array([[0.3, 0.3, 0.2, 0.15, 0.05, 0.0], [0.25, 0.3, 0.2, 0.15, 0.1, 0.0]])
-    share = Levels.from_space("y", space).functions[2]
+    share = Levels("y", space).functions[2]
     control, treated = (float(true) for true in probs @ share.values)
     return Experiment(space, probs), Question("share", (share,), ArmMean, (control, treated))
 

@@ -35,7 +35,7 @@ POINTS = (0, 7, 20, 39, 40, 60, 15_999_999, 16_000_000)
 
 
 def finite(n_values: int) -> Levels:
-    return Levels.from_space("y", Categories(declared=declare({"y": list(range(n_values))})))
+    return Levels("y", Categories(declared=declare({"y": list(range(n_values))})))
 
 
 def number_space() -> Categories:
@@ -64,7 +64,7 @@ def test_exact_shares_have_the_quantile_of_the_sample(counts: list[int], percent
     if not sum(counts):
         return
     shares = tails(np.array(counts) / sum(counts))
-    found = ArmQuantile(ArmLevels.from_estimates(finite(len(counts)), known(shares)), percent / 100)
+    found = ArmQuantile(ArmLevels(finite(len(counts)), known(shares)), percent / 100)
     ranks = np.cumsum(counts) * 100  # compared as integers: sums of shares are not exact
     exactly = np.isin(ranks, percent * sum(counts)).any()
     if not exactly:
@@ -87,7 +87,7 @@ def test_quantiles_of_numbers_lie_within_their_bounds(atoms: dict[int, int], sha
     if np.isclose(below, share).any():
         return
     true = steps[np.argmax(below >= share)]
-    arm = ArmLevels.from_estimates(Levels.from_space("y", space), known(tails(rounded)))
+    arm = ArmLevels(Levels("y", space), known(tails(rounded)))
     low, high = ArmQuantile(arm, share).bounds
     assert low <= true <= high
     shown = arm.distribution("A", (), 0.95)
@@ -125,7 +125,7 @@ def test_bounds_of_numbers_are_as_close_as_rounding_allows(
     probs = np.array(list(atoms.values())) / sum(atoms.values())
     space = number_space()
     rounded = space.grids[0].rounded(Density(steps=np.array(list(atoms)), probs=probs))
-    arm = ArmLevels.from_estimates(Levels.from_space("y", space), known(tails(rounded)))
+    arm = ArmLevels(Levels("y", space), known(tails(rounded)))
     low, high = ArmQuantile(arm, share).bounds
     possible = [value for value in range(61) if can_be_quantile(value, rounded, share)]
     assert low <= possible[0] <= low + 1  # a share of the way is rounded outwards
@@ -163,7 +163,7 @@ def test_values_are_rejected_one_by_one() -> None:
     levels, share = finite(8), 0.7
     means = np.array([0.9, 0.62, 0.5, 0.33, 0.21, 0.26, 0.05])
     errors = np.array([0.05, 0.06, 0.03, 0.04, 0.08, 0.02, 0.01])
-    found = ArmQuantile(ArmLevels.from_estimates(levels, known(means, errors)), share)
+    found = ArmQuantile(ArmLevels(levels, known(means, errors)), share)
     reach = stats.norm.isf(0.025) * errors
     low, high = np.append(means - reach, 0), np.append(1, means + reach)
     kept = [k for k in range(8) if low[k] <= 1 - share <= high[k]]
@@ -175,7 +175,7 @@ def test_values_are_rejected_one_by_one() -> None:
 def test_distributions_increase_and_cover_no_less() -> None:
     levels = finite(6)
     means, errors = np.array([0.8, 0.85, 0.3, 0.35, 0.02]), np.full(5, 0.04)
-    arm = ArmLevels.from_estimates(levels, known(means, errors))
+    arm = ArmLevels(levels, known(means, errors))
     shown = arm.distribution("A", (("tier", "gold"),), 0.95)
     for terms in (shown.shares, shown.low, shown.high):
         assert (np.diff(terms) >= 0).all()
@@ -200,9 +200,9 @@ def test_bounds_of_two_arms_add_up() -> None:
 
 def next_to_a_jump(values: list[float], upper: bool) -> ArmQuantile:
     """A median that is the least of some values or the largest, estimated to be one of them."""
-    levels = Levels.from_space("y", Categories(declared=declare({"y": values})))
+    levels = Levels("y", Categories(declared=declare({"y": values})))
     shares = np.full(len(values) - 1, 0.505 if upper else 0.495)
-    return ArmQuantile(ArmLevels.from_estimates(levels, known(shares, 0.01)), 0.5)
+    return ArmQuantile(ArmLevels(levels, known(shares, 0.01)), 0.5)
 
 
 def compared(treated: ArmQuantile, control: ArmQuantile) -> dict[str, EffectInterval]:
@@ -244,9 +244,7 @@ def test_differences_of_quantiles_at_jumps_cover(n_values: int, rng: np.random.G
     # Treatment is above the jump and control below it, by next to nothing.
     shares = 0.5 + np.array([[1e-9], [-1e-9]]) + noise
     for both in shares * np.ones(n_values - 1):
-        treated, control = (
-            ArmQuantile(ArmLevels.from_estimates(levels, known(one, error)), 0.5) for one in both
-        )
+        treated, control = (ArmQuantile(ArmLevels(levels, known(one, error)), 0.5) for one in both)
         for name, pair in compared(treated, control).items():
             low, high = pair.ci(0.95)
             covered[name] += low <= n_values - 1 <= high
@@ -266,7 +264,7 @@ def test_values_are_held_from_their_reach_on(
 ) -> None:
     """Reaches and limits of an arm say the same, with Student's t as with normal numbers."""
     estimates = known(np.array(means), error)._replace(degrees=degrees)
-    found = ArmQuantile(ArmLevels.from_estimates(finite(len(means) + 1), estimates), share)
+    found = ArmQuantile(ArmLevels(finite(len(means) + 1), estimates), share)
     low, high = found.reaches().within(np.array([stats.norm.isf((1 - level) / 2)]))
     assert (low[0], high[0]) == found.limits(level)
 
@@ -281,9 +279,9 @@ def test_values_of_numbers_are_held_from_their_reach_on(
     counts: list[int], error: float, share: float, level: float
 ) -> None:
     """Points between two levels stand for all values there: limits differ by a step of them."""
-    levels = Levels.from_space("y", number_space())
+    levels = Levels("y", number_space())
     estimates = known(tails(np.array(counts) / sum(counts)), error)
-    found = ArmQuantile(ArmLevels.from_estimates(levels, estimates), share)
+    found = ArmQuantile(ArmLevels(levels, estimates), share)
     low, high = found.limits(level)
     least, most = found.reaches().within(np.array([stats.norm.isf((1 - level) / 2)]))
     gaps = np.diff(levels.values) / 16
@@ -298,16 +296,11 @@ def test_p_values_agree_with_intervals() -> None:
     levels = finite(5)
     first, second = np.array([0.95, 0.9, 0.8, 0.7]), np.array([0.7, 0.6, 0.35, 0.1])
     pair = QuantilePair(
-        *(
-            ArmQuantile(ArmLevels.from_estimates(levels, known(one, 0.08)), 0.5)
-            for one in (first, second)
-        )
+        *(ArmQuantile(ArmLevels(levels, known(one, 0.08)), 0.5) for one in (first, second))
     )
     assert 1e-4 < pair.p_value < 0.5
     assert pair.ci(1 - pair.p_value - 1e-9)[0] > 0 >= pair.ci(1 - pair.p_value + 1e-9)[0]
-    same = QuantilePair(
-        *[ArmQuantile(ArmLevels.from_estimates(levels, known(first, 0.08)), 0.5)] * 2
-    )
+    same = QuantilePair(*[ArmQuantile(ArmLevels(levels, known(first, 0.08)), 0.5)] * 2)
     assert same.p_value == 1
 
 
@@ -315,8 +308,8 @@ def test_far_from_jumps_differences_are_as_of_normal_numbers() -> None:
     """Of values much closer than errors; the radius is larger by the jumps that there might be."""
     n_values = 64
     shares = 1 - np.arange(1, n_values) / n_values
-    levels = Levels.from_space("y", Categories(declared=declare({"y": list(range(n_values))})))
-    arm = ArmQuantile(ArmLevels.from_estimates(levels, known(shares, 0.1)), 0.5)
+    levels = Levels("y", Categories(declared=declare({"y": list(range(n_values))})))
+    arm = ArmQuantile(ArmLevels(levels, known(shares, 0.1)), 0.5)
     low, high = QuantilePair(arm, arm).ci(0.95)
     expected = math.sqrt(4.23) * math.sqrt(2) * 0.1 * n_values
     assert (low, high) == pytest.approx((-expected, expected), abs=1.5)

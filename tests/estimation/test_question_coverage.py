@@ -19,7 +19,7 @@ from assertions import ALPHA
 from clusterdp.cells.layout import Layout
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.estimation.means.arms import arm_effects
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums, ResponseValues, read_answers
 from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
@@ -74,7 +74,7 @@ class Experiments:
         whole = ProfileSums.from_rows(_counted(told[0] + told[1]), profiles, self.outputs)
         readings = self._readings(true[0] + true[1])
         noise = declared_noise(self.asked, self.space)
-        calibration = fit_calibration(readings, profiles, whole, noise)
+        calibration = Calibration(readings, profiles, whole, noise)
         group = np.where(GROUPS[:, np.newaxis] == 1, told[0] + told[1], 0)
         means = self.probs @ self.values  # [group, arm]
         found = []

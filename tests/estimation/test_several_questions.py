@@ -18,7 +18,7 @@ from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.channels.optimal import _remembered_design
 from clusterdp.cli.app import app
 from clusterdp.estimation.cluster_gain import cluster_gains
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ENOUGH_ASKED, ProfileSums, ResponseValues
 from clusterdp.estimation.means.sums import WeightedSums
@@ -76,7 +76,7 @@ def test_means_and_privacy_variances_are_exactly_unbiased(n_asked: int, with_tot
             continue
         counted = ResponseCounts(ARM, told, np.ones(len(ARM), np.int64))
         rows = ProfileSums.from_rows(counted, profiles, outputs)
-        calibrated = fit_calibration(readings, profiles, rows, noise).apply(
+        calibrated = Calibration(readings, profiles, rows, noise).apply(
             WeightedSums.from_rows(rows, each)
         )
         known = 9.0 * float((calibrated.coefficients**2).sum())

@@ -10,7 +10,7 @@ from scipy import stats
 from assertions import ALPHA
 from clusterdp.estimation.effects.effect import EffectArrays
 from clusterdp.estimation.means.arms import arm_effects
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
 from clusterdp.estimation.reading.profiles import Profiles
@@ -77,7 +77,7 @@ def released_metrics(  # noqa: PLR0917 - the parts of a simulated release
         )
         readings = [reading for one in statistics for reading in one.sum_readings(metric)]
         noise = declared_noise(mechanism, space, metric)
-        calibration = fit_calibration(readings, profiles, whole, noise)
+        calibration = Calibration(readings, profiles, whole, noise)
         return arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
 
     return [effects(metric) for metric in range(len(space.metric_values()))]

@@ -10,7 +10,7 @@ import numpy as np
 from clusterdp.cells.layout import Breakdown, Layout
 from clusterdp.estimation.effects.effect import Target, to_effect
 from clusterdp.estimation.means.arms import to_means, weigh
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
 from clusterdp.estimation.means.sums import WeightedSums, of_fold
@@ -22,7 +22,6 @@ from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.means.calibration import Calibration
     from clusterdp.mechanisms.draw import CellRelease
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
@@ -178,7 +177,7 @@ def read_segments(  # noqa: PLR0917 - the parts of a release
         squares=rows.squares.sum(axis=0),
         noise=rows.noise.sum(axis=0),
     )
-    calibration = fit_calibration(readings, profiles, whole, declared_noise(mechanism, space))
+    calibration = Calibration(readings, profiles, whole, declared_noise(mechanism, space))
     return SegmentRelease(layout=layout, profiles=profiles, rows=rows, calibration=calibration)
 
 

@@ -21,7 +21,7 @@ from clusterdp.cells.layout import Layout
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.estimate import open_release
 from clusterdp.estimation.means.arms import weigh
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import ProfileSums
 from clusterdp.estimation.means.weights import weigh_by_labels
@@ -78,8 +78,8 @@ def calibrated_rows(
         raise ParameterError(
             f"{release.mechanism_names} publishes no rows to calibrate; use estimate(release)"
         )
-    profiling = Profiling.for_sums(release, use_sums=True, holdout=holdout)
-    every = [profiling.read(one) for one in count_released(release, profiling.names)]
+    profiling = Profiling(release, use_sums=True, holdout=holdout)
+    every = [ProfiledRows(profiling, one) for one in count_released(release, profiling.names)]
     pairs = zip(release.questions, every, strict=True)
     columns = [_calibrated(question, found, release.layout, holdout) for question, found in pairs]
     labels = ClusterInversion.from_release(release)
@@ -103,7 +103,7 @@ def _calibrated(
             function, question, layout, use_sums=True, holdout=holdout
         )
         sums = ProfileSums.from_rows(whole, profiles, metric.outputs)
-        shifts = fit_calibration(metric.readings, profiles, sums, metric.noise).shifts()
+        shifts = Calibration(metric.readings, profiles, sums, metric.noise).shifts()
         groups = metric.outputs.groups.ravel()[profiles.cells[places]]
         asked = responses < metric.outputs.values.shape[-1]
         debiased = metric.outputs.values[groups, np.where(asked, responses, 0)]

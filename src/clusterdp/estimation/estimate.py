@@ -291,7 +291,7 @@ def _from_rows(
     estimators: list[MetricEstimator],
 ) -> MetricFindings:
     """Effects on every metric, from rows and what was published beside them."""
-    profiling = Profiling.for_sums(release, use_sums=request.use_sums, holdout=request.holdout)
+    profiling = Profiling(release, use_sums=request.use_sums, holdout=request.holdout)
     read = cutting.read_rows(release, cuts, profiling)
     questions = [QuestionRows(*pair, request) for pair in zip(release.questions, read, strict=True)]
     rows = read[0]  # what follows is public, and the same in every question

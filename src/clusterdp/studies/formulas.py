@@ -6,14 +6,13 @@ Effects are of treatments against control; results have axes `[treatment]` unles
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from clusterdp.channels.resampling import ResampledRows
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
@@ -111,16 +110,18 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
         readings = [reading for one in drawn for reading in one.sum_readings(metric)]
     # What is public of sums is used alone: which there are, and how noisy they are.
     profiles, nothing = Profiles.from_layout(layout), np.zeros(layout.sizes.size)
-    no_rows = ProfileSums(sizes=profiles.sizes, sums=nothing, squares=nothing, noise=nothing)
-    calibration = fit_calibration(
-        readings, profiles, no_rows, declared_noise(mechanism, space, metric)
-    )
+    public = declared_noise(mechanism, space, metric)
 
     def draw() -> FloatArray:
         per_unit = unit_noise(counts, layout, space, mechanism, rng)[metric]
-        rows = replace(no_rows, noise=(layout.sizes * per_unit).ravel())
-        known = replace(calibration, rows=rows, squares=None)
-        means = known.apply(_shares_of_cells(per_unit, layout, segment_share))
+        rows = ProfileSums(
+            sizes=profiles.sizes,
+            sums=nothing,
+            squares=nothing,
+            noise=(layout.sizes * per_unit).ravel(),
+        )
+        calibration = Calibration(readings, profiles, rows, public)
+        means = calibration.apply(_shares_of_cells(per_unit, layout, segment_share))
         return _both_arms(means.privacy, layout)
 
     if mechanism.find(NoisyCounts) is None:

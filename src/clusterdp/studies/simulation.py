@@ -14,7 +14,7 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import EffectArrays
 from clusterdp.estimation.means.arms import arm_effects, contrast_effects
-from clusterdp.estimation.means.calibration import fit_calibration
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
 from clusterdp.estimation.reading.profiles import Profiles
@@ -131,7 +131,7 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     used = statistics if use == "everything" else ()
     readings = [reading for one in used for reading in one.sum_readings(metric)]
     noise = declared_noise(mechanism, space, metric)
-    calibration = fit_calibration(readings, profiles, whole, noise)
+    calibration = Calibration(readings, profiles, whole, noise)
     return arm_effects(whole, layout, estimator, profiles, calibration, origin=outputs.middle)
 
 

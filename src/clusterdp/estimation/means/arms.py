@@ -436,7 +436,7 @@ def contrast_effects(read: ClusterContrasts, layout: Layout, ends: ValueRange) -
     sampling variance is taken as zero. Where it does not, it is the largest possible: a variable on
     an interval has variance at most (y_max − y_min)²/4 (Popoviciu).
     """
-    sizes, weights = layout.sizes, _cluster_weights(layout.sizes)
+    sizes, weights = layout.sizes, layout.cluster_shares
     effects = (weights * read.contrasts).sum(axis=-2)
     privacy = np.broadcast_to((weights**2 * read.noise).sum(axis=-2), effects.shape)
     if read.spread is None or read.arm_noise is None:
@@ -453,7 +453,7 @@ def contrast_effects(read: ClusterContrasts, layout: Layout, ends: ValueRange) -
         effects=effects,
         variances=privacy + np.maximum(sampling, 0.0),
         privacy_variances=privacy,
-        degrees=welch_degrees(arm_variances, _stratum_degrees(sizes), layout),
+        degrees=welch_degrees(arm_variances, _stratum_degrees(layout), layout),
     )
 
 
@@ -471,20 +471,14 @@ def welch_degrees(arm_variances: FloatArray, arm_degrees: FloatArray, layout: La
     return np.where(below > 0, above / np.where(below > 0, below, 1.0), least)
 
 
-def _stratum_degrees(sizes: IntArray) -> FloatArray:
+def _stratum_degrees(layout: Layout) -> FloatArray:
     """Degrees of freedom of the variance of each arm's stratified mean, if all units vary alike.
 
     Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
     """
-    parts = _cluster_weights(sizes) ** 2 / np.maximum(sizes, 1)
-    uncertainty = (parts**2 / np.maximum(sizes - 1, 1)).sum(axis=-2)
+    parts = layout.mean_weights
+    uncertainty = (parts**2 / np.maximum(layout.sizes - 1, 1)).sum(axis=-2)
     return np.asarray(parts.sum(axis=-2) ** 2 / uncertainty)
-
-
-def _cluster_weights(sizes: IntArray) -> FloatArray:
-    """n_c/n; axes `[..., cluster, 1]`."""
-    cluster_sizes = sizes.sum(axis=-1, keepdims=True)
-    return np.asarray(cluster_sizes / cluster_sizes.sum(axis=-2, keepdims=True))
 
 
 def _with_control(terms: FloatArray, layout: Layout) -> FloatArray:

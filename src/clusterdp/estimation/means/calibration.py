@@ -14,18 +14,16 @@ How outcomes spread around τ̂ is calibrated likewise: see `spread`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp._arrays import FloatArray, IntArray
+from clusterdp._arrays import FloatArray
 from clusterdp.estimation.means.responses import ProfileSums
 from clusterdp.estimation.means.spread import (
     PublishedSquares,
     RowNoiseBound,
     SpreadEstimate,
-    published_squares,
 )
 from clusterdp.estimation.means.sums import (
     PublishedSums,
@@ -62,9 +60,8 @@ class CalibratedSums(NamedTuple):
     noise_sums: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calibration:
-    """The published sums of a metric, and how far the rows are from them.
+    """The calibration of a metric by published sums: these, and how far the rows are from them.
 
     Attributes:
         sums: The sums; there may be none.
@@ -72,20 +69,34 @@ class Calibration:
         gaps: X'ỹ − Z; axes `[..., sum]`.
         rows: Sums over all rows of each profile.
         sizes: Numbers of all rows of each profile; axes `[profile]`.
-        squares: Published squares; None if none are known.
         unit_noise: What is public of the noise of a row.
-        cells: Means of cells by sums of cells and rows together, as distances from the middle, and
-            the variances of their noise; None without such sums.
+
+    Args:
+        readings: The sums; none for rows alone.
+        profiles: What the sums distinguish.
+        rows: All rows.
+        noise: What is public of the metric.
+        ridge: W/v̄ of another metric, to calibrate with its coefficients; None for the metric's own.
     """
 
-    sums: PublishedSums
-    solver: SumSolver
-    gaps: FloatArray
-    rows: ProfileSums
-    sizes: IntArray
-    squares: PublishedSquares | None
-    unit_noise: RowNoiseBound
-    cells: tuple[FloatArray, FloatArray] | None = None
+    def __init__(
+        self,
+        readings: Sequence[SumReading],
+        profiles: Profiles,
+        rows: ProfileSums,
+        noise: RowNoiseBound,
+        ridge: FloatArray | None = None,
+    ) -> None:
+        readings = arranged(readings)
+        self.rows, self.sizes, self.unit_noise = rows, profiles.sizes, noise
+        self.sums = sums = PublishedSums.from_readings(readings, profiles, noise.origin)
+        ridge = sum_ridge(sums, noise.variance) if ridge is None else ridge
+        self.solver = SumSolver(sums.design, profiles.sizes, ridge, *n_sums(readings)[:1])
+        self.gaps = times(rows.sums, sums.design) - sums.values
+        self._squares = None
+        if readings and (noise.two_values or any(one.squares is not None for one in readings)):
+            self._squares = PublishedSquares(readings, profiles, rows, noise, sums, self.solver)
+        self._cells = _known_means(readings, profiles, rows, noise)
 
     def apply(self, one: WeightedSums) -> CalibratedSums:
         """Weighted sums over rows, calibrated, with their privacy variances."""
@@ -103,8 +114,8 @@ class Calibration:
         saved_weights[..., every] += 2 * moved[..., every] * one.weights
         least = self._least_noise(one.square_weights, saved_weights.sum(axis=-1))
         spread = SpreadEstimate.from_rows(one, values, self.unit_noise)
-        if self.squares is not None:
-            spread = self.squares.improve(spread, one, values, moved=moved, saved=saved_weights)
+        if self._squares is not None:
+            spread = self._squares.improve(spread, one, values, moved=moved, saved=saved_weights)
         return CalibratedSums(
             values=values,
             privacy=np.maximum(one.square_noise - saved, least) + known,
@@ -118,7 +129,7 @@ class Calibration:
 
     def known_cells(self, arms: list[int]) -> tuple[FloatArray, ...] | None:
         """Means of the cells of some arms, and their noise; None if rows alone tell them."""
-        return None if self.cells is None else tuple(part[..., arms] for part in self.cells)
+        return None if self._cells is None else tuple(part[..., arms] for part in self._cells)
 
     def shifts(self) -> FloatArray:
         """−XM⁻¹(X'ỹ − Z): what units of each profile are moved by, whatever their weights."""
@@ -150,46 +161,16 @@ class Calibration:
         return np.asarray(shared - crossed - crossed.T + known), np.asarray(known)
 
 
-def fit_calibration(
-    readings: Sequence[SumReading],
-    profiles: Profiles,
-    whole: ProfileSums,
-    noise: RowNoiseBound,
-    ridge: FloatArray | None = None,
-) -> Calibration:
-    """The calibration of a metric by published sums.
-
-    Args:
-        readings: The sums; none for rows alone.
-        profiles: What the sums distinguish.
-        whole: All rows.
-        noise: What is public of the metric.
-        ridge: W/v̄ of another metric, to calibrate with its coefficients; None for the metric's own.
-    """
-    readings = arranged(readings)
-    sums = PublishedSums.from_readings(readings, profiles, noise.origin)
-    ridge = sum_ridge(sums, noise.variance) if ridge is None else ridge
-    solver = SumSolver(sums.design, profiles.sizes, ridge, *n_sums(readings)[:1])
-    gaps = times(whole.sums, sums.design) - sums.values
-    return Calibration(
-        sums=sums,
-        solver=solver,
-        gaps=gaps,
-        rows=whole,
-        sizes=profiles.sizes,
-        squares=published_squares(readings, profiles, whole, noise, sums, solver),
-        unit_noise=noise,
-        cells=_known_means(readings, profiles, whole, noise),
-    )
-
-
 def _known_means(
     readings: Sequence[SumReading],
     profiles: Profiles,
     whole: ProfileSums,
     noise: RowNoiseBound,
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Means of cells by their sums and rows, each weighted by the inverse of its known variance."""
+    """Means of cells by their sums and rows, each weighted by the inverse of its known variance.
+
+    They are distances from the middle. Also the variances of their noise; None without such sums.
+    """
     of_cells = [one for one in readings if one.by is None]
     if not of_cells:
         return None

@@ -8,7 +8,6 @@ of them around the same τ̂, so that rows cancel where X spans s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -154,29 +153,47 @@ class SpreadEstimate(NamedTuple):
         return np.asarray(self.weights**2 * (2 * n_slopes * of_slope**2 + linear))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublishedSquares:
     """Published sums of squared distances from the middle, or what is known of them.
 
-    Attributes:
-        solver: Finds the coefficients of squares.
-        values: The sums; axes `[..., sum]`.
-        variances: The variances of their noise; axes `[sum]`.
-        sums: The sums of distances that go with them; axes `[..., sum]`.
-        sum_variances: The variances of their noise; axes `[sum]`.
-        rows: Sums over all rows of each profile.
-        sizes: Numbers of all rows of each profile; axes `[profile]`.
-        unit: What is public of the noise of a row.
+    Units with two values are as far from the middle as each other: squares are known, and c follows
+    from the noise of sums.
+
+    Args:
+        readings: Published sums, of which some have squares if units have other values.
+        profiles: What they distinguish.
+        rows: All rows.
+        noise: What is public of the metric.
+        sums: The sums of distances.
+        solver: Finds b.
     """
 
-    solver: SumSolver
-    values: FloatArray
-    variances: FloatArray
-    sums: FloatArray
-    sum_variances: FloatArray
-    rows: ProfileSums
-    sizes: IntArray
-    unit: RowNoiseBound
+    def __init__(  # noqa: PLR0913, PLR0917 - sums, rows, and what is public of both
+        self,
+        readings: Sequence[SumReading],
+        profiles: Profiles,
+        rows: ProfileSums,
+        noise: RowNoiseBound,
+        sums: PublishedSums,
+        solver: SumSolver,
+    ) -> None:
+        self._rows, self._sizes, self._unit = rows, profiles.sizes, noise
+        self._solver, chosen = solver, np.ones(len(sums.variances), np.bool_)
+        if noise.two_values:
+            self._values = (noise.ends.span / 2) ** 2 * (profiles.sizes @ solver.design)
+            self._variances = np.zeros(len(chosen))
+        else:
+            squared = [one for one in readings if one.squares is not None]
+            found = PublishedSums.from_squares(squared, profiles)
+            # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
+            some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
+            off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some
+            ridge = sum_ridge(found, min(noise.square_variance, off))
+            self._solver = SumSolver(found.design, profiles.sizes, ridge, *n_sums(squared)[:1])
+            self._values, self._variances = found.values, found.variances
+            chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
+        # The sums of distances that go with squares.
+        self._sums, self._sum_variances = sums.values[..., chosen], sums.variances[chosen]
 
     def improve(
         self,
@@ -202,10 +219,10 @@ class PublishedSquares:
             moved: Xb; axes `[..., functional, profile]`.
             saved: g, summed over the rows of each profile; axes the same.
         """
-        rows, sizes, unit = self.rows, self.sizes, self.unit
-        design, centre = self.solver.design, values[..., np.newaxis]
-        by_squares = self.solver.solve(times(saved, design))  # c
-        spanned = times(by_squares, self.solver.transposed)  # Xc
+        rows, sizes, unit = self._rows, self._sizes, self._unit
+        design, centre = self._solver.design, values[..., np.newaxis]
+        by_squares = self._solver.solve(times(saved, design))  # c
+        spanned = times(by_squares, self._solver.transposed)  # Xc
         whole, left = spanned @ sizes, saved - sizes * spanned
 
         def around(
@@ -220,11 +237,11 @@ class PublishedSquares:
         every = slice(None) if one.places is None else one.places
         own = 2 * moved[..., every] * around(one.squares, one.sums, one.weights)
         by_rows = own.sum(axis=-1) - ((moved**2 + spanned) * of_rows).sum(axis=-1)  # of g − Xc
-        sums = self.sums[..., np.newaxis, :]
-        published = around(self.values[..., np.newaxis, :], sums, sizes @ design)
+        sums = self._sums[..., np.newaxis, :]
+        published = around(self._values[..., np.newaxis, :], sums, sizes @ design)
         published = (by_squares * published).sum(axis=-1)
-        drawn = by_squares**2 @ self.variances
-        drawn = drawn + 4 * values**2 * (by_squares**2 @ self.sum_variances)
+        drawn = by_squares**2 @ self._variances
+        drawn = drawn + 4 * values**2 * (by_squares**2 @ self._sum_variances)
         share, of_row = ratio(left.sum(axis=-1), whole), unit.of_square(values)
         # Mean squared errors: of rows, and of the ratio of totals.
         in_rows = of_row * (left**2 / np.maximum(sizes, 1)).sum(axis=-1)
@@ -238,47 +255,6 @@ class PublishedSquares:
             noise=noise + (1 + by_ratio * share) ** 2 * drawn,
             of_units=np.clip(ratio(published, whole), 0.0, unit.most_spread),
         )
-
-
-def published_squares(  # noqa: PLR0913, PLR0917 - sums, rows, and what is public of both
-    readings: Sequence[SumReading],
-    profiles: Profiles,
-    rows: ProfileSums,
-    noise: RowNoiseBound,
-    sums: PublishedSums,
-    solver: SumSolver,
-) -> PublishedSquares | None:
-    """Squares that go with some readings; None if none are known.
-
-    Units with two values are as far from the middle as each other: squares are known, and c follows
-    from the noise of sums.
-    """
-    squared = [one for one in readings if one.squares is not None]
-    if readings and noise.two_values:
-        sizes = profiles.sizes @ solver.design
-        values, variances = (noise.ends.span / 2) ** 2 * sizes, np.zeros(len(sizes))
-        chosen = np.ones(len(sizes), np.bool_)
-    elif squared:
-        found = PublishedSums.from_squares(squared, profiles)
-        # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
-        some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
-        off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some
-        ridge = sum_ridge(found, min(noise.square_variance, off))
-        solver = SumSolver(found.design, profiles.sizes, ridge, *n_sums(squared)[:1])
-        values, variances = found.values, found.variances
-        chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
-    else:
-        return None
-    return PublishedSquares(
-        solver=solver,
-        values=values,
-        variances=variances,
-        sums=sums.values[..., chosen],
-        sum_variances=sums.variances[chosen],
-        rows=rows,
-        sizes=profiles.sizes,
-        unit=noise,
-    )
 
 
 def ratio(above: FloatArray, below: FloatArray) -> FloatArray:

@@ -123,7 +123,7 @@ def shared_data(
             noise = joint_noise(first.outputs, second.outputs, product, multiple)
             every.append(replace(side, outputs=side.outputs._replace(noise=noise)))
     ridge = public_ridge(third.readings, source.rows.profiles, third.noise)
-    data = [MetricData.from_rows(one, source.rows, source.request, ridge) for one in every]
+    data = [MetricData(one, source.rows, source.request, ridge) for one in every]
     return data, factor
 
 

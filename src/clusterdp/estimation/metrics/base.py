@@ -30,7 +30,7 @@ from clusterdp.estimation.effects.notes import DataCheck, Note, Weight
 from clusterdp.estimation.effects.text import Segment, segment_label
 from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means, weigh
-from clusterdp.estimation.means.calibration import CalibratedSums, Calibration, fit_calibration
+from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
@@ -158,9 +158,7 @@ class QuestionRows(NamedTuple):
 
     def read(self, *functions: CategoryFunction) -> list[MetricData]:
         """The rows as some functions read them."""
-        return [
-            MetricData.from_rows(self.decode(one), self.rows, self.request) for one in functions
-        ]
+        return [MetricData(self.decode(one), self.rows, self.request) for one in functions]
 
     def noise_notes(self, name: str, decoded: Sequence[DecodedFunction]) -> list[Note]:
         """That rows are too noisy to tell what a metric is made of, as far as that is public."""
@@ -234,39 +232,33 @@ class SegmentEffect(NamedTuple):
         return self.value.of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MetricData:
     """The rows of a release as a metric reads them.
 
     Attributes:
         decoded: The metric, as responses and published sums tell it.
-        request: What to estimate.
         rows: Counts of rows.
+        request: What to estimate.
         calibration: By published sums.
+
+    Args:
+        decoded: The metric.
+        rows: Counts of rows.
+        request: What to estimate.
+        ridge: As of `Calibration`.
     """
 
-    decoded: DecodedFunction
-    request: EstimateRequest
-    rows: RowCounts
-    calibration: Calibration
-
-    @classmethod
-    def from_rows(
-        cls,
+    def __init__(
+        self,
         decoded: DecodedFunction,
         rows: RowCounts,
         request: EstimateRequest,
         ridge: FloatArray | None = None,
-    ) -> MetricData:
-        """The rows as they are read by a metric; `ridge` as in `fit_calibration`."""
-        calibration = fit_calibration(
-            decoded.readings,
-            rows.profiles,
-            ProfileSums.from_rows(rows.whole, rows.profiles, decoded.outputs),
-            decoded.noise,
-            ridge,
-        )
-        return cls(decoded=decoded, request=request, rows=rows, calibration=calibration)
+    ) -> None:
+        self.decoded, self.rows, self.request = decoded, rows, request
+        whole = ProfileSums.from_rows(rows.whole, rows.profiles, decoded.outputs)
+        parts = (decoded.readings, rows.profiles, whole, decoded.noise)
+        self.calibration = Calibration(*parts, ridge)
 
 
 class SegmentData:

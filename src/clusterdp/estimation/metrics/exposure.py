@@ -234,7 +234,7 @@ def _public_data(name: str, source: QuestionRows) -> MetricData:
     exposed = RowCounts(
         profiles=rows.profiles, whole=whole, segments=tuple(zip(names, segments, strict=True))
     )
-    return MetricData.from_rows(decoded, exposed, source.request)
+    return MetricData(decoded, exposed, source.request)
 
 
 def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from clusterdp._arrays import BoolArray, FloatArray
+from clusterdp._arrays import FloatArray
 from clusterdp._text import shortest_decimal
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.findings import ArmDistribution
@@ -66,7 +66,7 @@ _LEAST_WEIGHT = 1e-9
 _TINY = 1e-30
 
 
-class Levels(NamedTuple):
+class Levels:
     """The levels of an outcome, in order.
 
     Attributes:
@@ -76,64 +76,54 @@ class Levels(NamedTuple):
             for finite outcomes, and for a number at cuts.
         step: The distance of two lattice points of a number; 0 for finite outcomes.
         functions: 1{level ≥ k} for each level but the first.
+
+    Args:
+        outcome: The name of an outcome.
+        space: The categories of a release.
+
+    Raises:
+        ParameterError: If the outcome may be missing.
     """
 
-    outcome: str
-    values: FloatArray
-    divided: BoolArray
-    step: float
-    functions: tuple[CategoryFunction, ...]
-
-    @classmethod
-    def from_space(cls, outcome: str, space: Categories) -> Levels:
-        """The levels of an outcome of a release.
-
-        Raises:
-            ParameterError: If it may be missing.
-        """
+    def __init__(self, outcome: str, space: Categories) -> None:
         if outcome in space.declared.missing:
             raise ParameterError(
                 f"{outcome!r} may be missing, and of such outcomes means and shares of those "
                 f"observed are estimated; ask for {outcome!r}"
             )
         one = space.outcome(outcome)
-        values, step = one.numbers(), 0.0
-        divided = np.ones(len(values) - 1, dtype=np.bool_)
+        self.outcome, self.values, self.step = outcome, one.numbers(), 0.0
+        self.divided = np.ones(len(self.values) - 1, dtype=np.bool_)
         if one.grid is not None:
-            step, divided = float(one.grid.number.unit), np.diff(one.grid.points) == 1
-        functions = tuple(
+            self.step, self.divided = float(one.grid.number.unit), np.diff(one.grid.points) == 1
+        self.functions = tuple(
             CategoryFunction.from_values(
-                f"{quoted(outcome)}>={shortest_decimal(values[level])}",
+                f"{quoted(outcome)}>={shortest_decimal(self.values[level])}",
                 (space.levels[one.axis] >= level).astype(np.float64),
                 space,
             )
-            for level in range(1, len(values))
+            for level in range(1, len(self.values))
         )
-        return cls(outcome, values, divided, step, functions)
 
 
-class ArmLevels(NamedTuple):
+class ArmLevels:
     """Tail shares of an arm.
 
     Attributes:
         levels: The levels.
         arm: Estimates of S_k for each level but the first.
-        tails: S_0 = 1, S_1, …, and 0 after the last, made monotone; axes `[level + 1]`.
+        tails: S_0 = 1, S_1, …, and 0 after the last, made monotone: the more exact estimates are
+            moved less. Axes `[level + 1]`.
     """
 
-    levels: Levels
-    arm: ArmEstimates
-    tails: FloatArray
-
-    @classmethod
-    def from_estimates(cls, levels: Levels, arm: ArmEstimates) -> ArmLevels:
-        """From estimates; the more exact ones are moved less to make them monotone."""
+    def __init__(self, levels: Levels, arm: ArmEstimates) -> None:
         from scipy.optimize import isotonic_regression
 
+        self.levels, self.arm = levels, arm
         variances = arm.variances
         weights = 1 / np.maximum(variances, _LEAST_WEIGHT * variances.max() + _TINY)
         shares = isotonic_regression(arm.means, weights=weights, increasing=False).x
-        return cls(levels, arm, np.concatenate([[1.0], np.clip(shares, 0.0, 1.0), [0.0]]))
+        self.tails = np.concatenate([[1.0], np.clip(shares, 0.0, 1.0), [0.0]])
 
     def limits(self, level: float) -> tuple[FloatArray, FloatArray]:
         """Confidence limits of each of `tails`, between 0 and 1; not monotone by themselves."""
@@ -187,7 +177,7 @@ class DistributionEstimator:
             return None
         name, outcome = f"dist({quoted(call[1])})", call[1]
         question = question_of([outcome], name, spaces)
-        return cls(name, question, Levels.from_space(outcome, spaces[question]))
+        return cls(name, question, Levels(outcome, spaces[question]))
 
     def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
         """The distributions, overall and in every segment; there are no effects on them."""
@@ -198,7 +188,7 @@ class DistributionEstimator:
             for arm, estimates in ((one.of.control, one.control), (one.of.arm, one.treated)):
                 key = (arm, one.of.segment)
                 if estimates is not None and key not in found:
-                    arm_levels = ArmLevels.from_estimates(self.levels, estimates)
+                    arm_levels = ArmLevels(self.levels, estimates)
                     found[key] = arm_levels.distribution(*key, rows.request.level)
         notes = rows.noise_notes(self.name, [one.decoded for one in data])
         return MetricFindings(notes=notes, distributions=list(found.values()))

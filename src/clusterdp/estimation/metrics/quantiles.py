@@ -279,13 +279,13 @@ class QuantileEstimator:
             )
         name = quantile_name(outcome, share)
         question = question_of([outcome], name, spaces)
-        return cls(name, question, Levels.from_space(outcome, spaces[question]), share)
+        return cls(name, question, Levels(outcome, spaces[question]), share)
 
     def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
         """Effects on the quantile, overall and in every segment."""
 
         def compose(arm: ArmEstimates) -> ArmQuantile:
-            return ArmQuantile(ArmLevels.from_estimates(self.levels, arm), self.share)
+            return ArmQuantile(ArmLevels(self.levels, arm), self.share)
 
         rows = questions[self.question]
         data = rows.read(*self.levels.functions)

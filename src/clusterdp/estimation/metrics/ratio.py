@@ -287,7 +287,7 @@ class RatioData:
         ridge = public_ridge(public.readings, source.rows.profiles, public.noise)
 
         def read(decoded: DecodedFunction) -> MetricData:
-            return MetricData.from_rows(decoded, source.rows, source.request, ridge)
+            return MetricData(decoded, source.rows, source.request, ridge)
 
         self.data = [read(one) for one in both]
         self.factor = _bounded(_overall_ratio(self.data), above, below)

@@ -119,32 +119,26 @@ PROFILE = "__clusterdp_profile"
 _PLACE = "__clusterdp_place"
 
 
-class Profiling(NamedTuple):
-    """What profiles are made of.
+class Profiling:
+    """What profiles are made of: as much as the published sums that are used distinguish.
 
     Attributes:
         release: The release that rows are of.
-        levels: The breakdowns that sums are published of.
-        by_fold: Whether there are folds.
         holdout: The fold whose rows are used alone; None for all rows.
-        assigned: The groups that were assigned to arms as a whole, once they are known; None if
-            units were.
+        levels: The breakdowns that sums are published of.
+        names: The columns that a row's profile follows from.
+
+    Args:
+        release: The release.
+        use_sums: Whether published sums are used.
+        holdout: The fold whose rows are used alone; None for all rows.
+
+    Raises:
+        ParameterError: If there is no such fold.
     """
 
-    release: Release
-    levels: tuple[tuple[str, ...], ...]
-    by_fold: bool
-    holdout: int | None
-    assigned: ValueCodes | None = None
-
-    @classmethod
-    def for_sums(cls, release: Release, *, use_sums: bool, holdout: int | None) -> Profiling:
-        """As fine as the published sums that are used.
-
-        Raises:
-            ParameterError: If there is no such fold.
-        """
-        n_folds = release.layout.folds
+    def __init__(self, release: Release, *, use_sums: bool, holdout: int | None) -> None:
+        n_folds, columns = release.layout.folds, release.columns
         if holdout is not None and n_folds == 1:
             raise ParameterError(
                 "the release has no folds to hold out; release with folds=2 (--folds 2), or use "
@@ -153,93 +147,52 @@ class Profiling(NamedTuple):
         if holdout is not None and holdout not in range(n_folds):
             raise ParameterError(f"holdout must be a fold from 0 to {n_folds - 1}, got {holdout!r}")
         statistics = (one for question in release.questions for one in question.statistics)
-        levels = dict.fromkeys(one.level for one in statistics if one.level is not None)
-        used = tuple(level for level in levels if level) if use_sums else ()
-        return cls(release, used, n_folds > 1, holdout)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns that a row's profile follows from."""
-        fold = (FOLD,) if self.by_fold or self.holdout is not None else ()
+        self.release, self.holdout = release, holdout
+        self.levels = tuple(
+            dict.fromkeys(one.level for one in statistics if one.level and use_sums)
+        )
+        fold = (FOLD,) if n_folds > 1 else ()
         groups = (name for level in self.levels for name in level)
-        columns = self.release.columns
         assigned = () if columns.assigned_by is None else (columns.assigned_by,)
-        return tuple(dict.fromkeys((*columns.cell, *fold, *groups, *assigned)))
+        self.names = tuple(dict.fromkeys((*columns.cell, *fold, *groups, *assigned)))
 
-    def read(self, table: pl.DataFrame) -> ProfiledRows:
-        """The profiles of counted rows.
 
-        Args:
-            table: All rows, counted by `names` and others.
-        """
-        if self.release.columns.assigned_by is not None and self.assigned is None:
-            labels = ValueCodes.from_column(table[self.release.columns.assigned_by])
-            return self._replace(assigned=labels).read(table)
+class ProfiledRows:
+    """Counted rows with their profiles, and what finds the profiles of others.
+
+    Attributes:
+        profiles: The profiles.
+        table: The rows, with a column `PROFILE`.
+
+    Args:
+        profiling: What profiles are made of.
+        table: All rows, counted by `profiling.names` and others.
+    """
+
+    def __init__(self, profiling: Profiling, table: pl.DataFrame) -> None:
+        self._profiling, release = profiling, profiling.release
+        by, n_folds = release.columns.assigned_by, release.layout.folds
+        self._assigned = None if by is None else ValueCodes.from_column(table[by])
         table = self._held_out(table)
         parts = self._parts(table)
-        keys, first, places = np.unique(self._key(parts), return_index=True, return_inverse=True)
-        counts = table[COUNT].to_numpy()
-        profiles = Profiles(
+        keys = self._key(parts)
+        self._keys, first, places = np.unique(keys, return_index=True, return_inverse=True)
+        sizes = np.bincount(places, table[COUNT].to_numpy(), len(self._keys))
+        levels = zip(profiling.levels, parts[2:], strict=False)
+        self.profiles = Profiles(
             cells=parts[0][first],
-            sizes=np.bincount(places, counts, len(keys)).astype(np.int64),
-            shape=self.release.layout.sizes.shape,
-            folds=parts[1][first] if self.by_fold else None,
-            groups={
-                level: part[first] for level, part in zip(self.levels, parts[2:], strict=False)
-            },
-            assigned=None if self.assigned is None else parts[-1][first],
+            sizes=sizes.astype(np.int64),
+            shape=release.layout.sizes.shape,
+            folds=parts[1][first] if n_folds > 1 else None,
+            groups={level: part[first] for level, part in levels},
+            assigned=None if self._assigned is None else parts[-1][first],
         )
-        return ProfiledRows(self, profiles, keys, _with_profiles(table, places))
-
-    def find(self, table: pl.DataFrame, keys: IntArray) -> pl.DataFrame:
-        """Rows with their profiles, which are among those of some keys."""
-        table = self._held_out(table)
-        return _with_profiles(table, np.searchsorted(keys, self._key(self._parts(table))))
-
-    def _held_out(self, table: pl.DataFrame) -> pl.DataFrame:
-        import polars as pl
-
-        return table if self.holdout is None else table.filter(pl.col(FOLD) == self.holdout)
-
-    def _parts(self, table: pl.DataFrame) -> list[IntArray]:
-        """Cell, fold and groups of each row; the fold is 0 where there is one."""
-        cells = released_cells(table, self.release.columns, self.release.layout)
-        folds = np.zeros_like(cells)
-        if self.by_fold and self.holdout is None:
-            held = table[FOLD]
-            if not held.is_in(list(range(self.release.layout.folds))).all():
-                raise DataError("the rows hold folds that the release does not have")
-            folds = held.to_numpy().astype(np.int64)
-        groups = [released_groups(table, level, self.release.layout) for level in self.levels]
-        if self.assigned is not None:
-            name = self.release.columns.assigned_by or ""
-            groups.append(self.assigned.encode(table[name]).astype(np.int64))
-        return [cells, folds, *groups]
-
-    def _key(self, parts: list[IntArray]) -> IntArray:
-        """One number per profile, in the order of cells."""
-        layout = self.release.layout
-        limits = [layout.folds, *(layout.n_groups(level) for level in self.levels)]
-        if self.assigned is not None:
-            limits.append(len(self.assigned.values))
-        key = parts[0]
-        for part, limit in zip(parts[1:], limits, strict=True):
-            key = key * limit + part
-        return key
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ProfiledRows:
-    """Counted rows with a column `PROFILE`, and what finds the profiles of others."""
-
-    profiling: Profiling
-    profiles: Profiles
-    keys: IntArray
-    table: pl.DataFrame
+        self.table = _with_profiles(table, places)
 
     def add_profiles(self, table: pl.DataFrame) -> pl.DataFrame:
         """Other counts of the same release with their profiles."""
-        return self.profiling.find(table, self.keys)
+        table = self._held_out(table)
+        return _with_profiles(table, np.searchsorted(self._keys, self._key(self._parts(table))))
 
     def places(self, values: pl.DataFrame) -> IntArray:
         """The profiles of combinations of values; −1 for those of a fold that is not used."""
@@ -256,6 +209,38 @@ class ProfiledRows:
         counts = table.group_by(PROFILE, RESPONSE).agg(pl.col(COUNT).sum())
         counts = counts.sort(PROFILE, RESPONSE)
         return ResponseCounts(*(counts[name].to_numpy() for name in (PROFILE, RESPONSE, COUNT)))
+
+    def _held_out(self, table: pl.DataFrame) -> pl.DataFrame:
+        import polars as pl
+
+        holdout = self._profiling.holdout
+        return table if holdout is None else table.filter(pl.col(FOLD) == holdout)
+
+    def _parts(self, table: pl.DataFrame) -> list[IntArray]:
+        """Cell, fold and groups of each row; the fold is 0 where there is one."""
+        release = self._profiling.release
+        layout, columns = release.layout, release.columns
+        cells = released_cells(table, columns, layout)
+        folds = np.zeros_like(cells)
+        if layout.folds > 1 and self._profiling.holdout is None:
+            if not table[FOLD].is_in(list(range(layout.folds))).all():
+                raise DataError("the rows hold folds that the release does not have")
+            folds = table[FOLD].to_numpy().astype(np.int64)
+        groups = [released_groups(table, level, layout) for level in self._profiling.levels]
+        if self._assigned is not None:
+            codes = self._assigned.encode(table[columns.assigned_by or ""])
+            groups.append(codes.astype(np.int64))
+        return [cells, folds, *groups]
+
+    def _key(self, parts: list[IntArray]) -> IntArray:
+        """One number per profile, in the order of cells."""
+        layout = self._profiling.release.layout
+        limits = [layout.folds, *(layout.n_groups(level) for level in self._profiling.levels)]
+        limits += [] if self._assigned is None else [len(self._assigned.values)]
+        key = parts[0]
+        for part, limit in zip(parts[1:], limits, strict=True):
+            key = key * limit + part
+        return key
 
 
 def _with_profiles(table: pl.DataFrame, places: IntArray) -> pl.DataFrame:

@@ -141,7 +141,7 @@ def read_rows(release: Release, request: SegmentRequest, profiling: Profiling) -
         check_whole(counted_rows[0], release, question)
     _check_number(tables[0], request.known)
     joined = None if size is None else _joined_notes(tables[0], release, size, request)
-    every = [profiling.read(held[0]) for held in tables]
+    every = [ProfiledRows(profiling, held[0]) for held in tables]
     covariates: Sequence[RowsBySegment | None] = [None] * len(tables)
     if rows is not None:
         covariates = RowsBySegment.from_rows(rows, request, profiling, every)
