@@ -105,7 +105,8 @@ class ClusterResponse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 Pooled labels are one group, whose units have the same probabilities.
         """
         names = self.labels if clusters is None else tuple(map(str, clusters))
-        counts = np.array([self._n_pooled(name, names) for name in names], dtype=np.float64)
+        n_pooled = self.n_labels - len(names) + 1  # labels that the pooled one stands for
+        counts = np.array([1.0 if name in self.labels else n_pooled for name in names])
         together = np.broadcast_to(counts * self.other, (len(names), len(names)))
         mixed = together + np.eye(len(names)) * (self.own - self.other)
         return np.asarray(mixed / KEEP_TOTAL)
@@ -117,15 +118,9 @@ class ClusterResponse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         (I − 1·oᵀ)/q.
         """
         kept = (self.own - self.other) / KEEP_TOTAL
-        shared = self.probs(clusters) - kept * np.eye(self._n_groups(clusters))
-        return np.asarray((np.eye(len(shared)) - shared) / kept)
-
-    def _n_groups(self, clusters: Sequence[str] | None) -> int:
-        return self.n_labels if clusters is None else len(clusters)
-
-    def _n_pooled(self, name: str, names: tuple[str, ...]) -> int:
-        """How many declared labels a published one stands for."""
-        return 1 if name in self.labels else self.n_labels - len(names) + 1
+        probs = self.probs(clusters)
+        same = np.eye(len(probs))
+        return np.asarray((same - (probs - kept * same)) / kept)
 
     @property
     def in_words(self) -> str:

@@ -269,12 +269,13 @@ class OutcomeEncoder:
 
     def _count_missing(self, observed: list[npt.NDArray[Any]]) -> int:
         """How many rows have a NaN where none may be."""
-        missing: BoolArray | None = None
-        for outcome, values in zip(self.outcomes, observed, strict=True):
-            found = None if outcome.outcome.may_be_missing else missing_rows(values)
-            if found is not None:
-                missing = found if missing is None else missing | found
-        return 0 if missing is None else int(np.count_nonzero(missing))
+        found = [
+            missing_rows(values)
+            for outcome, values in zip(self.outcomes, observed, strict=True)
+            if not outcome.outcome.may_be_missing
+        ]
+        missing = [rows for rows in found if rows is not None]
+        return int(np.count_nonzero(np.logical_or.reduce(missing))) if missing else 0
 
     def _unencoded(self, n_rows: int, n_missing: int) -> OutcomeCodes:
         shape = (len(self.numbers), n_rows)

@@ -121,11 +121,7 @@ class OutcomeSpace:
                 f"an outcome space needs at least 2 values, got {len(self.values)}: with one value "
                 "there is nothing to hide and nothing to measure"
             )
-        if len(self.values) > MOST_OUTCOMES:
-            raise ParameterError(
-                f"an outcome space has at most {MOST_OUTCOMES} values, got {len(self.values)}; "
-                "declare a number (number:0..1000000) or bins (bins:0,1,10,100)"
-            )
+        _check_count(len(self.values))
         if self.edges is not None:
             object.__setattr__(self, "edges", tuple(float(edge) for edge in self.edges))
             _check_increasing("edges", self.edges)
@@ -202,11 +198,7 @@ class OutcomeSpace:
         """Every integer from `low` to `high`, both included."""
         if low >= high:
             raise ParameterError(f"integers needs low < high, got low={low}, high={high}")
-        if high - low >= MOST_OUTCOMES:
-            raise ParameterError(
-                f"an outcome space has at most {MOST_OUTCOMES} values, got {high - low + 1}; "
-                "declare a number (number:0..1000000) or bins (bins:0,1,10,100)"
-            )
+        _check_count(high - low + 1)  # before so many numbers are listed
         return cls(values=tuple(range(low, high + 1)))
 
     @classmethod
@@ -351,6 +343,14 @@ class OutcomeSpace:
 
 def _listed(numbers: tuple[float, ...]) -> str:
     return ",".join(repr(number).removesuffix(".0") for number in numbers)
+
+
+def _check_count(n_values: int) -> None:
+    if n_values > MOST_OUTCOMES:
+        raise ParameterError(
+            f"an outcome space has at most {MOST_OUTCOMES} values, got {n_values}; "
+            "declare a number (number:0..1000000) or bins (bins:0,1,10,100)"
+        )
 
 
 def _check_increasing(name: str, numbers: tuple[float, ...]) -> None:

@@ -196,34 +196,24 @@ def expected_variances(  # noqa: PLR0913 - the parts of a release, and what is t
         assumed: The same as far as it is public, axes `[metric]`; by default that of the
             mechanism's own channel, which then is designed.
     """
-    metrics = range(len(space.metric_values()))
-    ends = [ValueRange.from_values(space.metric_values()[metric]) for metric in metrics]
+    values = space.metric_values()
     if unit_noise is None:
-        alone = [_by_statistics(mechanism, layout, space, probs, one) for one in metrics]
-        return _within(alone, ends)
-    assumed = public_unit_noise(mechanism, space) if assumed is None else assumed
-    every = [
-        _Measured(
-            space.metric_values()[metric],
-            unit_noise[metric],
-            assumed[metric],
-            level_noise(mechanism, layout, space, metric),
-        )
-        for metric in metrics
-    ]
-    measured, overall = list(every), probs.mean(axis=(0, 1))
-    for place, one in space.of_observed().items():
-        measured[place] = _among_observed(every[place], every[one.observed], overall)
-    prior = mechanism.settled_rows(space).public_prior(space)
-    cells = arm_cells(layout, mechanism.total_weights(layout))
-    found = [_by_rows(one, mechanism.asked_share, layout, cells, probs, prior) for one in measured]
-    return _within(found, ends)
-
-
-def _within(found: list[ExpectedVariance], ends: list[ValueRange]) -> tuple[ExpectedVariance, ...]:
-    """What to expect of metrics, with the largest effects that their ends allow."""
-    pairs = zip(found, ends, strict=True)
-    return tuple(replace(one, largest_effect=own.span) for one, own in pairs)
+        metrics = range(len(values))
+        found = [_by_statistics(mechanism, layout, space, probs, metric) for metric in metrics]
+    else:
+        assumed = public_unit_noise(mechanism, space) if assumed is None else assumed
+        every = [
+            _Measured(*parts, level_noise(mechanism, layout, space, metric))
+            for metric, parts in enumerate(zip(values, unit_noise, assumed, strict=True))
+        ]
+        measured, overall = list(every), probs.mean(axis=(0, 1))
+        for metric, ratio in space.of_observed().items():
+            measured[metric] = _among_observed(every[metric], every[ratio.observed], overall)
+        prior = mechanism.settled_rows(space).public_prior(space)
+        cells, share = arm_cells(layout, mechanism.total_weights(layout)), mechanism.asked_share
+        found = [_by_rows(one, share, layout, cells, probs, prior) for one in measured]
+    spans = np.ptp(values, axis=1).tolist()
+    return tuple(replace(one, largest_effect=span) for one, span in zip(found, spans, strict=True))
 
 
 class _Measured(NamedTuple):

@@ -306,8 +306,7 @@ def price_locally(program: ConeProgram, prices: Prices, mixture: StepMixture) ->
     found = []
     for _ in range(_LOCAL_STEPS):
         cost = np.outer((outputs**2).sum(axis=1), program.prior)
-        high = distinct(cost < prices.total + outputs @ prices.mean)
-        high = high[high.any(axis=1) & ~high.all(axis=1)]
+        high = _proper(cost < prices.total + outputs @ prices.mean)
         found.append(high)
         outputs = program.levels(high) @ prices.mean.T / 2
     high = distinct(np.vstack(found))
@@ -372,8 +371,7 @@ def _scan(program: ConeProgram, prices: Prices) -> tuple[BoolArray, float, float
         most = max(most, float(excess.max()))
         most_mass = max(most_mass, float((excess * mass).max()))
         found.append(_worth_adding(inside, meeting, excess))
-    high = distinct(np.vstack(found))
-    high = high[high.any(axis=1) & ~high.all(axis=1)]
+    high = _proper(np.vstack(found))
     return _largest(high, program.excess(prices, high)), most, most_mass
 
 
