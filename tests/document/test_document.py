@@ -13,12 +13,12 @@ from clusterdp.document.charts import (
     Axis,
     ChartLine,
     Interval,
-    Logarithmic,
     interval_axis,
     interval_chart,
     line_chart,
 )
 from clusterdp.document.markup import render
+from clusterdp.document.scales import Logarithmic
 from page_checks import assert_sound_page, page_text
 from sample_page import INTERVALS, sample
 

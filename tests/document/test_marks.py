@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from clusterdp.document.charts import Axis, ChartLine, Logarithmic, Marked, line_chart, mark_places
+from clusterdp.document.charts import Axis, ChartLine, Marked, line_chart, mark_places
+from clusterdp.document.scales import Logarithmic
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterdp.document.charts import Linear, Logarithmic, Scale
+from clusterdp.document.scales import Linear, Logarithmic, Scale
 
 NUMBERS = st.floats(min_value=-1e12, max_value=1e12).filter(lambda one: one == 0 or abs(one) > 1e-9)
 POSITIVE = st.floats(min_value=1e-12, max_value=1e12)

@@ -8,12 +8,12 @@ from clusterdp.document.charts import (
     Axis,
     ChartLine,
     Interval,
-    Logarithmic,
     interval_axis,
     interval_chart,
     line_chart,
 )
 from clusterdp.document.markup import render
+from clusterdp.document.scales import Logarithmic
 
 INTERVALS = (
     Interval("everyone", 0.5, 0.2, 0.8, "0.5 (0.2 to 0.8)"),

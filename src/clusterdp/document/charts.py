@@ -1,7 +1,8 @@
-"""Charts as drawings within a page: lines over an axis, and estimates with their intervals.
+"""Charts: lines over an axis, and estimates with their intervals.
 
-Lines differ in dashes and marks too, so that a page printed in grey can be read. A scale says where
-a number stands on an axis, and which numbers are written there.
+What a chart shows is described here, and drawn here for pages; `_matplotlib.py` draws the same
+descriptions as figures. Lines differ in dashes and marks too, so that a page printed in grey can be
+read.
 """
 
 from __future__ import annotations
@@ -14,116 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.document._svg import Svg, drawing, element, text
+from clusterdp.document.scales import Linear, Scale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from clusterdp._arrays import FloatArray
-
-
-# An axis has about this many numbers.
-_N_TICKS = 5
-# A range without a width is widened by this share of its value on both sides.
-_WIDENED = 0.5
-# How far a number may be from an end of an axis, as a share of a step, and still be on it.
-_ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """Equal steps for equal differences.
-
-    Attributes:
-        low: The start of the axis.
-        high: Its end.
-    """
-
-    low: float
-    high: float
-
-    @classmethod
-    def over(cls, values: Iterable[float]) -> Linear:
-        """From a round number below all finite values to one above.
-
-        Without any value, from 0 to 1.
-        """
-        known = [value for value in values if math.isfinite(value)]
-        low, high = (min(known), max(known)) if known else (0.0, 1.0)
-        if low == high:
-            wider = _WIDENED * abs(low) or 1.0
-            low, high = low - wider, high + wider
-        step = _round_step(high - low)
-        return cls(math.floor(low / step) * step, math.ceil(high / step) * step)
-
-    def places(self, values: Iterable[float]) -> FloatArray:
-        """Where values stand: 0 at the start of the axis, 1 at its end."""
-        return np.asarray((np.array(list(values), dtype=float) - self.low) / (self.high - self.low))
-
-    def ticks(self) -> list[float]:
-        """Multiples of a round number."""
-        step = _round_step(self.high - self.low)
-        first = math.ceil(self.low / step - _ROUNDING)
-        last = math.floor(self.high / step + _ROUNDING)
-        return [place * step for place in range(first, last + 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class Logarithmic:
-    """Equal steps for equal ratios; of positive numbers.
-
-    Attributes:
-        low: The start of the axis.
-        high: Its end.
-    """
-
-    low: float
-    high: float
-
-    @classmethod
-    def over(cls, values: Iterable[float]) -> Logarithmic:
-        """Between numbers 1, 2 or 5 times a power of ten around all values that are positive.
-
-        Without any, from 0.1 to 1.
-        """
-        known = [value for value in values if 0 < value < math.inf]
-        low, high = (min(known), max(known)) if known else (0.1, 1.0)
-        marks = _marks(low / 10, high * 10, (1, 2, 5))
-        start = max(mark for mark in marks if mark <= low * (1 + _ROUNDING))
-        return cls(start, min(mark for mark in marks if mark >= high and mark > start))
-
-    def places(self, values: Iterable[float]) -> FloatArray:
-        """Where values stand: 0 at the start of the axis, 1 at its end; zero is below all."""
-        ratios = np.array(list(values), dtype=float) / self.low
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(ratios) / math.log(self.high / self.low))
-
-    def ticks(self) -> list[float]:
-        """Numbers 1, 2 or 5 times a power of ten; powers of ten alone where there are many."""
-        few = _marks(self.low, self.high, (1, 2, 5))
-        tens = _marks(self.low, self.high, (1,))
-        if len(few) <= 2 * _N_TICKS:
-            return few
-        return tens[:: math.ceil(len(tens) / (2 * _N_TICKS))]
-
-
-# How numbers become places on an axis.
-Scale = Linear | Logarithmic
-
-
-def _marks(low: float, high: float, digits: tuple[int, ...]) -> list[float]:
-    """Numbers of one such digit times a power of ten, within a range."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    # By way of text, which gives the number that is written so.
-    marks = [float(f"{digit}e{power}") for power in powers for digit in digits]
-    return [one for one in marks if low * (1 - _ROUNDING) <= one <= high * (1 + _ROUNDING)]
-
-
-def _round_step(width: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that divides a width into few steps."""
-    least = width / _N_TICKS
-    power = math.floor(math.log10(least))
-    steps = [float(f"{digit}e{power}") for digit in (1, 2, 5, 10)]
-    return min(step for step in steps if step >= least * (1 - _ROUNDING))
+    from collections.abc import Callable, Sequence
 
 
 # In units of the drawing: a phone shows them a quarter smaller, a desk a quarter larger.
@@ -138,6 +33,13 @@ _ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
 # Dark enough on white for thin lines; their greys and dashes differ.
 _COLOURS = ("#0b4f8a", "#a34700", "#1d6b4f", "#6b2d73")
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")
+# Of intervals in tables: their size, what is left free at both sides, and their middle.
+_BAR_WIDTH, _BAR_HEIGHT, _BAR_SIDE, _BAR_MIDDLE = 200.0, 22.0, 12.0, 11.0
+_BAR_AXIS = 18.0
+# What a number at an axis of bars takes, at most.
+_TICK_WIDTH = 50.0
+# Intervals that are as many times longer than the median end in an arrow, if they reach further.
+_TOO_LONG = 6.0
 # Of the numbers at a mark: their distance from it, and their size.
 _BESIDE, _ABOVE, _NUMBER, _TEXT_HEIGHT = 8.0, 6.0, 70.0, 15.0
 
@@ -219,6 +121,11 @@ class Interval(NamedTuple):
         low: The lower end; may be minus infinity.
         high: The upper end; may be infinity.
         told: The three as text.
+        outer: A wider interval, such as one that holds for several estimates at once.
+        series: Which colour and mark it has.
+        is_main: Whether it is above others, which are of parts of it.
+        is_reference: Whether a line leads from it to the others.
+        is_hollow: Whether its mark is.
     """
 
     label: str
@@ -226,6 +133,38 @@ class Interval(NamedTuple):
     low: float
     high: float
     told: str
+    outer: tuple[float, float] | None = None
+    series: int = 0
+    is_main: bool = False
+    is_reference: bool = False
+    is_hollow: bool = False
+
+
+class IntervalPanel(NamedTuple):
+    """Estimates below each other.
+
+    Attributes:
+        title: What they are of.
+        caption: What else is to be said.
+        header: What the texts of intervals are.
+        intervals: From the top; those that are main ones first.
+    """
+
+    title: str
+    caption: str
+    header: str
+    intervals: Sequence[Interval]
+
+
+def interval_scale(intervals: Sequence[tuple[float, float]]) -> Linear:
+    """An axis that holds zero and all intervals, but those that would make others too small."""
+    ends = np.array(intervals)
+    lengths = ends[:, 1] - ends[:, 0]
+    known = np.isfinite(lengths)
+    if not known.any():
+        return Linear.over([0.0])
+    shown = ends[known & (lengths <= _TOO_LONG * np.median(lengths[known]))]
+    return Linear.over([0.0, *shown.ravel().tolist()])
 
 
 def line_chart(  # noqa: PLR0913 - what is drawn, by name
@@ -397,6 +336,51 @@ def _shortened(label: str, n_letters: int) -> str:
     return label if len(label) <= n_letters else f"{label[: max(n_letters - 1, 1)]}…"
 
 
+def interval_bar(one: Interval, scale: Scale, reference: float) -> Svg:
+    """An interval in a table, with its dot, zero, and a reference, if that is a number."""
+    lines = [("z", 0.0), *([] if math.isnan(reference) else [("o", reference)])]
+    parts = [
+        element("path", class_=kind, d=f"M{_on_bar(scale, value):.0f} 0V{_BAR_HEIGHT:g}")
+        for kind, value in lines
+    ]
+    if not math.isnan(one.low):
+        places = scale.places([one.low, one.high, one.estimate])
+        low, high, dot = (_on_bar(scale, value) for value in (one.low, one.high, one.estimate))
+        line = f"M{low:.0f} {_BAR_MIDDLE:g}H{high:.0f}"
+        for is_beyond, end, inward in ((places[0] < 0, low, 6), (places[1] > 1, high, -6)):
+            if is_beyond:
+                line += f"M{end + inward:.0f} 6L{end:.0f} {_BAR_MIDDLE:g}L{end + inward:.0f} 16"
+        parts.append(element("path", d=line))
+        if 0 <= places[2] <= 1:
+            parts.append(element("path", class_="d", d=f"M{dot:.0f} {_BAR_MIDDLE:g}h0"))
+    return _unnamed_drawing(parts, _BAR_HEIGHT)
+
+
+def bar_axis(scale: Scale) -> Svg:
+    """The numbers of an axis above bars: its first, its last and zero."""
+    ticks = scale.ticks()
+    zero, ends = min(ticks, key=abs), (ticks[0], ticks[-1])
+    is_apart = min(abs(_on_bar(scale, zero) - _on_bar(scale, end)) for end in ends) > _TICK_WIDTH
+    parts = []
+    for tick in [*ends, *([zero] if is_apart else [])]:
+        at = _on_bar(scale, tick)
+        # So that it stays within the drawing.
+        anchor = ("start", "middle", "middle", "end")[min(int(4 * at / _BAR_WIDTH), 3)]
+        parts.append(text(short(tick), at, 13, text_anchor=anchor))
+    return _unnamed_drawing(parts, _BAR_AXIS)
+
+
+def _on_bar(scale: Scale, value: float) -> float:
+    (at,) = _across(scale, [value], _BAR_SIDE, _BAR_WIDTH - _BAR_SIDE)
+    return at
+
+
+def _unnamed_drawing(parts: Sequence[str], height: float) -> Svg:
+    """A drawing of what a table says in numbers too."""
+    box = f"0 0 {_BAR_WIDTH:g} {height:g}"
+    return element("svg", "".join(parts), viewBox=box, aria_hidden="true")
+
+
 def _x_axis(x: Axis, bottom: float, left: float) -> list[Svg]:
     right = _WIDTH - _RIGHT
     parts: list[Svg] = [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
@@ -412,10 +396,11 @@ def _x_axis(x: Axis, bottom: float, left: float) -> list[Svg]:
     return parts
 
 
-def _across(scale: Scale, values: Sequence[float], left: float) -> list[float]:
-    """Places on an axis that starts at `left`, those beyond an end at that end."""
-    within = np.clip(scale.places(values), 0, 1)
-    return [float(one) for one in left + (_WIDTH - left - _RIGHT) * within]
+def _across(
+    scale: Scale, values: Sequence[float], left: float, right: float = _WIDTH - _RIGHT
+) -> list[float]:
+    """Places on an axis from `left` to `right`, those beyond an end at that end."""
+    return [float(one) for one in left + (right - left) * np.clip(scale.places(values), 0, 1)]
 
 
 def _down(scale: Scale, values: Sequence[float], top: float) -> list[float]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import counted, percent, shortest_decimal
-from clusterdp.document.charts import Axis, ChartLine, Logarithmic, Marked, line_chart, mark_places
+from clusterdp.document.charts import Axis, ChartLine, Marked, line_chart, mark_places
 from clusterdp.document.markup import render
+from clusterdp.document.scales import Logarithmic
 from clusterdp.planning.alternatives import least_certain, other_budgets, round_budgets, targets
 from clusterdp.planning.compare import budget
 from clusterdp.precision.prediction import UNSEEN

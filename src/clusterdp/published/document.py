@@ -13,7 +13,7 @@ import numpy as np
 
 from clusterdp._text import counted
 from clusterdp.cells.layout import units_in_words
-from clusterdp.document.charts import Axis, ChartLine, Logarithmic, line_chart
+from clusterdp.document.charts import Axis, ChartLine, line_chart
 from clusterdp.document.markup import to_markdown, to_page
 from clusterdp.document.model import (
     Chart,
@@ -28,6 +28,7 @@ from clusterdp.document.model import (
     in_code,
     strong,
 )
+from clusterdp.document.scales import Logarithmic
 from clusterdp.outcomes.declaration import parse_space
 from clusterdp.privacy.accounting import SLACK, belief_shifts, rounded_up
 from clusterdp.published._recipes import cautions, folder_of, recipes, sum_queries

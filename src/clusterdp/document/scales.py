@@ -1,0 +1,119 @@
+"""Scales: where a number stands on an axis, and which numbers are written there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterdp._arrays import FloatArray
+
+
+# An axis has about this many numbers.
+_N_TICKS = 5
+# A range without a width is widened by this share of its value on both sides.
+_WIDENED = 0.5
+# How far a number may be from an end of an axis, as a share of a step, and still be on it.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Equal steps for equal differences.
+
+    Attributes:
+        low: The start of the axis.
+        high: Its end.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Linear:
+        """From a round number below all finite values to one above.
+
+        Without any value, from 0 to 1.
+        """
+        known = [value for value in values if math.isfinite(value)]
+        low, high = (min(known), max(known)) if known else (0.0, 1.0)
+        if low == high:
+            wider = _WIDENED * abs(low) or 1.0
+            low, high = low - wider, high + wider
+        step = _round_step(high - low)
+        return cls(math.floor(low / step) * step, math.ceil(high / step) * step)
+
+    def places(self, values: Iterable[float]) -> FloatArray:
+        """Where values stand: 0 at the start of the axis, 1 at its end."""
+        return np.asarray((np.array(list(values), dtype=float) - self.low) / (self.high - self.low))
+
+    def ticks(self) -> list[float]:
+        """Multiples of a round number."""
+        step = _round_step(self.high - self.low)
+        first = math.ceil(self.low / step - _ROUNDING)
+        last = math.floor(self.high / step + _ROUNDING)
+        return [place * step for place in range(first, last + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Logarithmic:
+    """Equal steps for equal ratios; of positive numbers.
+
+    Attributes:
+        low: The start of the axis.
+        high: Its end.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Logarithmic:
+        """Between numbers 1, 2 or 5 times a power of ten around all values that are positive.
+
+        Without any, from 0.1 to 1.
+        """
+        known = [value for value in values if 0 < value < math.inf]
+        low, high = (min(known), max(known)) if known else (0.1, 1.0)
+        marks = _marks(low / 10, high * 10, (1, 2, 5))
+        start = max(mark for mark in marks if mark <= low * (1 + _ROUNDING))
+        return cls(start, min(mark for mark in marks if mark >= high and mark > start))
+
+    def places(self, values: Iterable[float]) -> FloatArray:
+        """Where values stand: 0 at the start of the axis, 1 at its end; zero is below all."""
+        ratios = np.array(list(values), dtype=float) / self.low
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(ratios) / math.log(self.high / self.low))
+
+    def ticks(self) -> list[float]:
+        """Numbers 1, 2 or 5 times a power of ten; powers of ten alone where there are many."""
+        few = _marks(self.low, self.high, (1, 2, 5))
+        tens = _marks(self.low, self.high, (1,))
+        if len(few) <= 2 * _N_TICKS:
+            return few
+        return tens[:: math.ceil(len(tens) / (2 * _N_TICKS))]
+
+
+# How numbers become places on an axis.
+Scale = Linear | Logarithmic
+
+
+def _marks(low: float, high: float, digits: tuple[int, ...]) -> list[float]:
+    """Numbers of one such digit times a power of ten, within a range."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    # By way of text, which gives the number that is written so.
+    marks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    return [one for one in marks if low * (1 - _ROUNDING) <= one <= high * (1 + _ROUNDING)]
+
+
+def _round_step(width: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that divides a width into few steps."""
+    least = width / _N_TICKS
+    power = math.floor(math.log10(least))
+    steps = [float(f"{digit}e{power}") for digit in (1, 2, 5, 10)]
+    return min(step for step in steps if step >= least * (1 - _ROUNDING))
