@@ -13,8 +13,8 @@ from clusterdp.errors import DataError
 from clusterdp.ledger import _store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.reservation import Reservation
+from clusterdp.releasing import pipeline, stages
 from clusterdp.releasing import targets as publishing
-from clusterdp.releasing.pipeline import TablePasses
 from clusterdp.storage.folder import MANIFEST
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
 
 # Steps of the passes: rows are read, and in one pass randomized; noise is drawn.
-READING, DRAWING = "_first_pass", "_draw"
+READING, DRAWING = "count_and_draw", "draw_together"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def only(where: Path) -> ReleaseRecord:
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[..., None]) -> None:
     """Let something happen before noise is drawn, or before a function of `publishing`."""
-    owner = TablePasses if name in {READING, DRAWING} else publishing
+    owner = {READING: pipeline, DRAWING: stages}.get(name, publishing)
     called = getattr(owner, name)
 
     def do_both(*arguments: Any, **options: Any) -> Any:
@@ -127,7 +127,7 @@ def test_a_refused_table_of_a_closed_release(
         run("ledger", "close", where, only(where).release_id)
         raise DataError("the table is unsound")
 
-    monkeypatch.setattr(TablePasses, "_first_pass", refuse)
+    monkeypatch.setattr(pipeline, READING, refuse)
     refused = spend(source, where)
     assert refused.exit_code == 2
     assert "the table is unsound (release" in refused.stderr

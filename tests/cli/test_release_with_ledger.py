@@ -17,8 +17,8 @@ from cli_runs import assert_refused, release, run
 from clusterdp.ledger import _store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner import job
+from clusterdp.releasing import pipeline
 from clusterdp.releasing import targets as publishing
-from clusterdp.releasing.pipeline import TablePasses
 from released import drawn_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Pat
 def test_over_the_cap_is_refused_before_an_outcome_is_read(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupt(monkeypatch, TablePasses, "run", AssertionError)
+    interrupt(monkeypatch, pipeline, "count_and_draw", AssertionError)
     refused = spend(source, tmp_path / "out", where, "--epsilon", 5)
     assert "does not allow it" in refused.stderr
     allowed = spend(source, tmp_path / "out", where, "--epsilon", 4)
@@ -110,7 +110,7 @@ def interrupt(
 
 # Where a run can be interrupted, and whether noise was drawn by then.
 POINTS = {
-    "before counting": (TablePasses, "run", False),
+    "before counting": (pipeline, "count_and_draw", False),
     "after the noise": (publishing, "cells_table", True),
     "before the manifest": (publishing, "write_readme", True),
 }
@@ -135,7 +135,7 @@ def test_an_interrupted_release_is_finished(
     last = "randomizing" if mechanism == "cluster-dp" else "drawn"
     assert unfinished["status"] == (last if drew else "reserved")
     reservation = Ledger(str(where)).resume(unfinished["release_id"])
-    kept = reservation.recall()
+    kept = reservation.recall("drawn")
     assert (kept is not None) == drew
     resumed = run("release", "--resume", unfinished["release_id"], "--ledger", where)
     assert resumed.exit_code == 0, resumed.output

@@ -22,10 +22,8 @@ from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.errors import TableChangedError
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.pipeline import release_in_memory, run_release
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare, prepare_table
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.clusters import PrivateClusters
 from clusterdp.spec.columns import Columns
@@ -34,6 +32,7 @@ from clusterdp.storage.folder import LocalFolder
 from clusterdp.storage.store_folder import StoreFolder
 from conformance_cases import CASES, COLUMNS, MARKETS, SPACE, Case
 from refused_tables import REFUSALS
+from runs import release_in_memory, run_release, write_with
 from store_releases import as_bytes, write_fixed
 from two_questions import COLUMNS as BLOCK_COLUMNS
 from two_questions import MECHANISMS as BLOCK_MECHANISMS
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from clusterdp.engines.base import EngineTable
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
     from soak.s3 import Bucket
 
 
@@ -117,7 +116,7 @@ def test_private_clusters_of_blocks_are_released_alike(
         key, noise = ReleaseKey(b"k" * 32), simulated_noise(np.random.default_rng(0))
         made = release_in_memory(prepared, mechanisms, key, noise)
         again = simulated_noise(np.random.default_rng(0))
-        target, journal = LocalFolder(tmp_path / name), Unrecorded(key)
+        target, journal = LocalFolder(tmp_path / name), NoJournal(key)
         write_with(prepared, mechanisms, target, NoProgress(), journal=journal, add_noise=again)
         read = cdp.read_release(tmp_path / name)
         rows = made.units if name == "local" else pl.DataFrame(made.units.toArrow())
@@ -218,7 +217,7 @@ def write(
         mechanisms,
         target,
         progress or NoProgress(),
-        journal=Unrecorded(ReleaseKey(b"k" * 32)),
+        journal=NoJournal(ReleaseKey(b"k" * 32)),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
 
@@ -269,7 +268,7 @@ def test_a_table_that_changes_between_passes_is_not_published(
 IN_STORES = [name for name in CASES if name != "missing outcomes"]
 
 
-def open_for(source: str, case: Case) -> Prepared:
+def open_for(source: str, case: Case) -> OpenTable:
     """A file, by its name on a disk or in a store."""
     return prepare(
         source,

@@ -12,11 +12,11 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.local import _reading
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise
+from runs import release_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,15 +15,15 @@ from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
+from runs import write_with
 from source_forms import FORMS, QUERY, in_postgres
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def release(source: NamedSource, out: Path, notation: Notation = PLAIN) -> dict[
             (MECHANISM,),
             LocalFolder(out),
             NoProgress(),
-            journal=Unrecorded(KEY),
+            journal=NoJournal(KEY),
             add_noise=simulated_noise(np.random.default_rng(0)),
         )
     assert [path.name for path in out.parent.glob(f".{out.name}*")] == []

@@ -27,9 +27,8 @@ from clusterdp.engines.spark.table import SparkTable
 from clusterdp.errors import TableChangedError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import Event, NoJournal
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.targets import write_release
 from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.column_types import texts_as_numbers as local_texts
 from clusterdp.rows.keys import KeyRing, response_key
@@ -37,6 +36,7 @@ from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
 from forging import forge
 from released import drawn_of
+from runs import write_release
 from spark_releases import KEY, to_table, write
 from spark_runs import MAX_RESULT_BYTES
 
@@ -255,9 +255,9 @@ def test_rows_are_on_such_a_store_only_after_their_budget_is_on_record(
 ) -> None:
     """Everyone who can read the store sees them: a release that may be cancelled has none there."""
 
-    class Killed(Unrecorded):
-        def keep(self, drawn: bytes) -> None:
-            del drawn
+    class Killed(NoJournal):
+        def keep(self, event: Event, drawn: bytes) -> None:
+            del event, drawn
             assert not (tmp_path / "out" / "units").exists()
             raise KeyboardInterrupt
 
@@ -490,7 +490,7 @@ def test_an_interrupted_release_is_finished(
         patched.setattr(SparkTable, "_publish", stop)
         assert run(*command, "--out", out).exit_code == 130
     (unfinished,) = Ledger(str(where)).releases()
-    kept = Ledger(str(where)).resume(unfinished.release_id).recall()
+    kept = Ledger(str(where)).resume(unfinished.release_id).recall("drawn")
     assert unfinished.status == "drawn"
     resumed = run("release", "--resume", unfinished.release_id, "--ledger", where)
     assert resumed.exit_code == 0, resumed.output

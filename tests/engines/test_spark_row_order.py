@@ -15,13 +15,13 @@ from clusterdp.engines.base import TableOptions
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark import _row_order
 from clusterdp.engines.spark.engine import SparkEngine
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.targets import write_with
 from clusterdp.sources.source import named_source
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
+from runs import write_with
 from spark_releases import KEY, WIDE_COLUMNS, WIDE_SPACE
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def write(table: EngineTable, folder: Path) -> dict[str, str]:
         (cdp.uniform_prior_dp(epsilon=1),),
         LocalFolder(folder),
         NoProgress(),
-        journal=Unrecorded(KEY),
+        journal=NoJournal(KEY),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
     return checksums(folder)

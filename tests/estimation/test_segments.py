@@ -282,10 +282,10 @@ def test_absurd_cuts_are_refused(release: cdp.Release) -> None:
 
 
 def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
-    from clusterdp.releasing.pipeline import run_release
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.spec.columns import Columns
     from clusterdp.statistics.noise import add_exact_noise
+    from runs import run_release
 
     release = run_release(
         table.with_columns(big=pl.col("user") > 300),

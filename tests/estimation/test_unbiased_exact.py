@@ -19,10 +19,10 @@ from categories import one_outcome
 from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.channels.base import TABLE_TOTAL
 from clusterdp.estimation.means import adjustment
-from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.keys import ReleaseKey, UnitIds, fold_numbers
 from clusterdp.spec.columns import RESPONSE, Columns
 from clusterdp.statistics.noise import ALONE, noise_variance
+from runs import run_release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -40,7 +40,7 @@ def ledger(where: str) -> Ledger:
 
 
 def draw(reservation: Reservation) -> None:
-    reservation.keep(some_drawn(reservation))
+    reservation.keep("drawn", some_drawn(reservation))
 
 
 def nothing(reservation: Reservation) -> None:

@@ -14,10 +14,10 @@ from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.privacy.accounting import Guarantee
-from clusterdp.releasing.journal import Drawn
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import add_exact_noise
 from ledger_runs import LAYOUT, SPACE, edit, finish, reserve, some_drawn, stored_secrets
+from released import Drawn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,12 +71,12 @@ def test_what_was_drawn_comes_back_exactly(mechanism: cdp.Mechanism) -> None:
 def test_a_release_from_reservation_to_commit(ledger: Ledger, where: str) -> None:
     reservation = reserve(ledger)
     assert ledger.balance("us").basic == Guarantee(epsilon=reservation.record.guarantee.epsilon)
-    assert reservation.recall() is None
+    assert reservation.recall("drawn") is None
     again = Ledger(where).resume(reservation.release_id)
     assert again.key == reservation.key
     drawn = some_drawn(reservation)
-    reservation.keep(drawn)
-    kept = Ledger(where).resume(reservation.release_id).recall()
+    reservation.keep("drawn", drawn)
+    kept = Ledger(where).resume(reservation.release_id).recall("drawn")
     assert kept == drawn
     reservation.seal(b"manifest")
     assert Ledger(where).resume(reservation.release_id).sealed == reservation.sealed
@@ -141,7 +141,7 @@ def test_a_cancelled_release_gives_its_budget_back(ledger: Ledger, where: str) -
     first.cancel()
     assert ledger.releases()[0].status == "cancelled"
     second = reserve(ledger, 3)
-    second.keep(some_drawn(second))
+    second.keep("drawn", some_drawn(second))
     with pytest.raises(LedgerError, match="its budget stays spent"):
         second.cancel()
     assert Ledger(where).verify() == []
@@ -150,9 +150,9 @@ def test_a_cancelled_release_gives_its_budget_back(ledger: Ledger, where: str) -
 def test_of_two_runs_one_draws(ledger: Ledger) -> None:
     one = reserve(ledger)
     other = ledger.resume(one.release_id)
-    one.keep(some_drawn(one))
+    one.keep("drawn", some_drawn(one))
     with pytest.raises(LedgerError, match="another run is finishing"):
-        other.keep(some_drawn(other))
+        other.keep("drawn", some_drawn(other))
     with pytest.raises(LedgerError, match="another run is finishing"):
         other.cancel()
 
@@ -203,7 +203,7 @@ def test_keys_do_not_outlive_their_release(tmp_path: Path) -> None:
     ledger = Ledger.create(str(path), 3)
     reservation = reserve(ledger)
     secret = reservation.key.expose()
-    reservation.keep(some_drawn(reservation))
+    reservation.keep("drawn", some_drawn(reservation))
     reservation.seal(b"manifest")
     assert secret in path.read_bytes()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -229,7 +229,7 @@ def test_encrypted_keys(kind: str, where: str, tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=f"this is not the ledger's {kind}"):
         Ledger(where, **wrong)
     reservation = reserve(ledger)
-    reservation.keep(some_drawn(reservation))
+    reservation.keep("drawn", some_drawn(reservation))
     kept = stored_secrets(where, reservation.release_id)
     assert kept is not None
     assert reservation.key.expose() not in kept.key

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clusterdp as cdp
-from categories import one_question
 from cli_runs import run
 from clusterdp.errors import DataError, LedgerError
 from clusterdp.ledger import _store, statement
-from clusterdp.ledger.paid_release import Budget
+from clusterdp.ledger.paid_release import PopulationBudget
+from clusterdp.spec.clusters import PublicClusters
+from clusterdp.spec.provenance import Provenance
+from clusterdp.spec.spec import Question, ReleaseSpec
 from clusterdp.storage.folder import LocalFolder
 from ledger_runs import LAYOUT, SPACE, finish, reserve
 
@@ -91,36 +93,33 @@ class TestPaidRelease:
 
     @pytest.fixture
     def prepared(self) -> Any:
-        class Table:
-            spaces = (SPACE,)
+        class Opened:
+            layout = LAYOUT
 
-        class Prepared:
-            table, layout, response = Table(), LAYOUT, None
+        return Opened()
 
-            def begun(self, *recorded: Any) -> Prepared:
-                return self
+    @pytest.fixture
+    def spec(self) -> ReleaseSpec:
+        question = Question(space=SPACE, mechanism=cdp.uniform_prior_dp(epsilon=1))
+        return ReleaseSpec.from_questions([question], PublicClusters(), Provenance())
 
-        return Prepared()
-
-    def budget(self, ledger: cdp.Ledger, said: list[str], **options: Any) -> Budget:
-        return Budget(ledger, "us", confirmed_new=True, on_message=said.append, **options)
+    def budget(self, ledger: cdp.Ledger, said: list[str], **options: Any) -> PopulationBudget:
+        return PopulationBudget(ledger, "us", confirmed_new=True, on_message=said.append, **options)
 
     def test_it_is_reserved_written_and_committed(
-        self, ledger: cdp.Ledger, said: list[str], prepared: Any, tmp_path: Path
+        self, ledger: cdp.Ledger, said: list[str], prepared: Any, spec: ReleaseSpec, tmp_path: Path
     ) -> None:
-        mechanism = cdp.uniform_prior_dp(epsilon=1)
-
         def write(*given: Any, **_: Any) -> dict[str, Any]:
             finish(given[-1])
             return {"folder": "out"}
 
         budget = self.budget(cdp.Ledger(tmp_path / "budget.db"), said)
         budget.check_population()
-        described = budget.describe(one_question(SPACE, mechanism))
+        described = budget.describe(spec.terms)
         assert described["remaining_epsilon"] == 4
         target = LocalFolder(tmp_path / "out")
-        spec = {"out": "out", "ledger": "budget.db"}
-        finished = budget.release(prepared, [mechanism], target, spec, write)
+        options = {"out": "out", "ledger": "budget.db"}
+        finished = budget.release(prepared, spec, target, options, write)
         (record,) = ledger.releases()
         assert finished == {"folder": "out", "release_id": record.release_id}
         assert record.status == "committed"
@@ -128,28 +127,26 @@ class TestPaidRelease:
         assert [line.split(";")[0] for line in said] == [f"reserved as release {record.release_id}"]
 
     def test_a_refused_table_gets_its_budget_back(
-        self, ledger: cdp.Ledger, said: list[str], prepared: Any, tmp_path: Path
+        self, ledger: cdp.Ledger, said: list[str], prepared: Any, spec: ReleaseSpec, tmp_path: Path
     ) -> None:
         def write(*_: Any, **__: Any) -> dict[str, Any]:
             raise DataError("the table is unsound")
 
-        target, spec = LocalFolder(tmp_path / "out"), {"out": "out"}
-        mechanism = cdp.uniform_prior_dp(epsilon=1)
+        target, options = LocalFolder(tmp_path / "out"), {"out": "out"}
         with pytest.raises(DataError, match="the budget was given back"):
-            self.budget(ledger, said).release(prepared, [mechanism], target, spec, write)
+            self.budget(ledger, said).release(prepared, spec, target, options, write)
         assert ledger.balance("us").remaining == 4
 
     def test_an_interrupted_one_says_how_it_is_finished(
-        self, ledger: cdp.Ledger, said: list[str], prepared: Any, tmp_path: Path
+        self, ledger: cdp.Ledger, said: list[str], prepared: Any, spec: ReleaseSpec, tmp_path: Path
     ) -> None:
         def write(*_: Any, **__: Any) -> dict[str, Any]:
             raise KeyboardInterrupt
 
-        target, spec = LocalFolder(tmp_path / "out"), {"out": "out"}
-        mechanism = cdp.uniform_prior_dp(epsilon=1)
+        target, options = LocalFolder(tmp_path / "out"), {"out": "out"}
         budget = self.budget(ledger, said, resume_hint=lambda release_id: f"resume={release_id!r}")
         with pytest.raises(KeyboardInterrupt):
-            budget.release(prepared, [mechanism], target, spec, write)
+            budget.release(prepared, spec, target, options, write)
         (record,) = ledger.releases()
         assert record.status == "reserved"
         assert said[-1] == f"the budget stays reserved; finish with: resume='{record.release_id}'"

@@ -80,7 +80,7 @@ class TestLedger:
         with pytest.raises(cdp.LedgerError, match="nothing more fits"):
             cdp.publish(table, out=tmp_path / "three", **given, epsilon=1)
 
-    @pytest.mark.parametrize("where", ["pipeline.TablePasses._draw", "targets.write_readme"])
+    @pytest.mark.parametrize("where", ["stages.draw_together", "targets.write_readme"])
     def test_an_interrupt_carries_what_finishes_the_release(
         self,
         where: str,
@@ -114,7 +114,7 @@ class TestLedger:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         changed = table.with_columns(clicks=3 - pl.col("clicks"))
-        _interrupted(table, ledger, tmp_path / "out", "pipeline.TablePasses._draw", monkeypatch)
+        _interrupted(table, ledger, tmp_path / "out", "stages.draw_together", monkeypatch)
         (release_id,) = (one.release_id for one in ledger.releases())
         assert cdp.resume(release_id, changed, ledger=ledger).release_id == release_id
 

@@ -16,14 +16,14 @@ from clusterdp.engines.base import RANDOMIZING
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import targets
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE, simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import blind_noise, checksums
+from runs import write_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def publish(
         (mechanism or mechanism_of(*by),),
         LocalFolder(out),
         progress or NoProgress(),
-        journal=journal or Unrecorded(KEY),
+        journal=journal or NoJournal(KEY),
         add_noise=add_noise or simulated_noise(np.random.default_rng(0)),
     )
     return out
@@ -158,7 +158,7 @@ def test_a_killed_release_is_finished_with_the_same_bytes(
     unfinished = leave_unfinished(ledger, grouped, tmp_path / "out", monkeypatch)
     again = ledger.resume(unfinished)
     resumed = publish(grouped, tmp_path / "out", ("tier",), journal=again, add_noise=no_second_draw)
-    whole = publish(grouped, tmp_path / "whole", ("tier",), journal=Unrecorded(again.row_key))
+    whole = publish(grouped, tmp_path / "whole", ("tier",), journal=NoJournal(again.row_key))
     assert checksums(resumed) == checksums(whole)
     assert problems(resumed) == []
 

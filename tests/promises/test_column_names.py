@@ -17,14 +17,14 @@ from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.columns import Columns, debiased_names
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
+from runs import write_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,7 +130,7 @@ def release(source: Any, names: Mapping[str, str], out: Path) -> cdp.Release:
             (cdp.optimal(epsilon=3, sums=sums),),
             LocalFolder(out),
             NoProgress(),
-            journal=Unrecorded(ReleaseKey(b"k" * 32)),
+            journal=NoJournal(ReleaseKey(b"k" * 32)),
             add_noise=simulated_noise(np.random.default_rng(0)),
         )
     return cdp.read_release(out)

@@ -14,12 +14,12 @@ from categories import one_outcome
 from channel_checks import assert_unbiased
 from clusterdp.channels.base import PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
-from clusterdp.releasing import pipeline
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizing import QuestionRandomizer
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise
 from enumeration import joint_release, worst_loss
+from runs import run_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def audit_noise() -> None:
 
 def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "clusterdp.owner.publish.add_exact_noise",
+        "clusterdp.releasing.pipeline.add_exact_noise",
         lambda values, scale: add_exact_noise(values, scale / 2),
     )
 
@@ -86,7 +86,7 @@ def audit_rows() -> None:
     )
     kept = np.zeros(n_rows)
     for _ in range(n_keys):
-        release = pipeline.run_release(
+        release = run_release(
             table,
             mechanism=cdp.uniform_prior_dp(resample_prob=1 - 2**-40),
             space=one_outcome("outcome", cdp.OutcomeSpace.integers(0, 15)),

@@ -25,7 +25,6 @@ from clusterdp.outcomes.metric_values import MetricIntegers
 from clusterdp.privacy.accounting import joint_loss
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_release
 from clusterdp.rows.keys import KeyRing, ReleaseKey
 from clusterdp.rows.randomizing import BatchRandomizer, QuestionRandomizer
 from clusterdp.rows.tally import CountPlan, CountRequest, QuestionTally
@@ -37,6 +36,7 @@ from clusterdp.storage.folder import LocalFolder
 from joint_enumeration import category_chances, joint_release, worst_loss
 from neighbour_tables import NOISE_IN_ROWS, REGION, NeighbourTables, Row
 from populations import make_layout
+from runs import write_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable

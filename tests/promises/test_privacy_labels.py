@@ -17,9 +17,9 @@ from batch_runs import WordGrid, batch_of
 from categories import one_outcome
 from clusterdp.cells.assignment import pool_small_clusters
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.labelling import label_first
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.stages import label_units
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.keys import CLUSTERS_KEY, KeyRing, ReleaseKey, UnitIds, response_key
 from clusterdp.rows.randomizing import BatchRandomizer
@@ -86,7 +86,7 @@ def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...],
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("clusterdp.rows.value_codes.unit_words", words_for(clusters, given))
             try:
-                labelled = label_first(prepared, Unrecorded(KEY))
+                labelled = label_units(prepared, NoJournal(KEY))
             except cdp.DataError as error:
                 found[str(error),] += chance
                 continue

@@ -23,12 +23,13 @@ from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
 from clusterdp.outcomes.look import look_space
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.looking import look_first
+from clusterdp.releasing.journal import NoJournal
+from clusterdp.releasing.stages import take_looks
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.noise import ALONE
 from joint_enumeration import joint_release, worst_loss
 from neighbour_tables import NOISE_IN_ROWS, NeighbourTables, Row
+from runs import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,9 @@ class Followed:
             raise StopIteration(scale)
 
         with pytest.raises(StopIteration):
-            look_first(self.tables.with_unit(0, row), [self.mechanism], Unrecorded(), write_down)
+            take_looks(
+                state_of(self.tables.with_unit(0, row), [self.mechanism], NoJournal(), write_down)
+            )
         return found[0]
 
     def looks(self) -> Iterator[IntArray]:

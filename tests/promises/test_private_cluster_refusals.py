@@ -23,9 +23,9 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.engines.local.engine import LocalEngine
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.labelling import label_first
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.stages import label_units
 from clusterdp.rows.keys import KeyRing, ReleaseKey
 from clusterdp.rows.tally import CountRequest
 from clusterdp.sources.source import NamedSource
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
 
 # Alone they are whole numbers; with the third they are numbers with a point, with the last text.
 CLUSTERS: tuple[Any, ...] = (1, 2, 2.5, "west")
@@ -87,8 +87,8 @@ def as_pandas(rows: list[Row], folder: Path) -> pd.DataFrame:
 FORMS = {"csv": as_csv, "ndjson": as_lines, "sqlite": as_sqlite, "pandas": as_pandas}
 
 
-def labelled(prepared: Prepared) -> Prepared:
-    return label_first(prepared, Unrecorded(ReleaseKey(bytes(32))))
+def labelled(prepared: OpenTable) -> OpenTable:
+    return label_units(prepared, NoJournal(ReleaseKey(bytes(32))))
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())

@@ -16,12 +16,12 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows import leaks
 from clusterdp.rows import leaks as row_order
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.counts import NoisyCounts
+from runs import run_release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

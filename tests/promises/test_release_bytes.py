@@ -17,7 +17,6 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows import id_order
 from clusterdp.sources.opening import open_source
 from clusterdp.sources.source import ColumnRequest, NamedSource
@@ -34,6 +33,7 @@ from fixed_release import (
     release_into,
     release_rows,
 )
+from runs import run_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,9 @@ from cli_runs import PARTS, assert_refused, release, run, write
 from clusterdp.engines.base import BOTH_AT_ONCE, RANDOMIZING
 from clusterdp.releasing import prepare as preparing
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_release
 from clusterdp.spec.columns import Columns
 from clusterdp.storage.folder import LocalFolder, staged_folder
+from runs import write_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,10 +20,10 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.channels.optimal import OptimalRows
-from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE
+from runs import run_release
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray

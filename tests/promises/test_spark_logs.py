@@ -12,14 +12,14 @@ import pytest
 import clusterdp as cdp
 from clusterdp._progress import NoProgress
 from clusterdp.engines.spark.table import SparkTable
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import KeyRing, response_key
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from event_logs import comparable, read_log
+from runs import write_with
 from spark_releases import KEY, SPACE
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def write(table: SparkTable, target: LocalFolder, mechanism: cdp.Mechanism) -> N
         (mechanism,),
         target,
         NoProgress(),
-        journal=Unrecorded(KEY),
+        journal=NoJournal(KEY),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
 

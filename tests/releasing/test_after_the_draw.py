@@ -23,14 +23,14 @@ from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import CellRelease, check_exact, complete, release_cells
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.releasing.journal import Drawn
-from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import ALONE, add_exact_noise
 from clusterdp.statistics.sums import NoisySums
 from populations import make_layout
+from released import Drawn
+from runs import run_release
 from soak.designs import draw_and_design, is_sound, random_case
 
 if TYPE_CHECKING:

@@ -18,24 +18,23 @@ from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.look import look_space
 from clusterdp.outcomes.reference import choose_categories
-from clusterdp.releasing import pipeline
-from clusterdp.releasing.journal import KeptLooks, Unrecorded
-from clusterdp.releasing.looking import look_first
-from clusterdp.releasing.pipeline import release_in_memory
+from clusterdp.releasing import stages
+from clusterdp.releasing.journal import LOOKED, Event, NoJournal, unpack_entry
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_with
+from clusterdp.releasing.stages import take_looks
 from clusterdp.rows.keys import ReleaseKey, UnitIds
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.spec.clusters import PrivateClusters
 from clusterdp.statistics.noise import ALONE, simulated_noise
 from clusterdp.storage.folder import LocalFolder
+from runs import release_in_memory, state_of, write_with
 from two_questions import ASKED, COLUMNS, MECHANISMS, SPACES, asked_of_some, some_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp._arrays import IntArray
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
 
 KEY = ReleaseKey(bytes(range(32)))
 RULE = QuestionRule(salt=KEY.question_salt(), asked=ASKED)
@@ -47,7 +46,7 @@ LABELS = PrivateClusters(
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt(Unrecorded):
+class Attempt(NoJournal):
     """A journal that keeps looks in memory, and whose rows have a key of their own."""
 
     rows_by: ReleaseKey = KEY
@@ -58,13 +57,14 @@ class Attempt(Unrecorded):
         """The key of rows."""
         return self.rows_by
 
-    def recall_look(self) -> Any:
+    def recall(self, event: Event) -> bytes | None:
         """The last one."""
-        return self.looks[-1] if self.looks else None
+        return self.looks[-1] if self.looks and event == LOOKED else None
 
-    def keep_look(self, drawn: bytes) -> None:
+    def keep(self, event: Event, drawn: bytes) -> None:
         """Keep it."""
-        self.looks.append(drawn)
+        if event == LOOKED:
+            self.looks.append(drawn)
 
 
 def noise() -> Any:
@@ -72,7 +72,7 @@ def noise() -> Any:
 
 
 def written(
-    prepared: Prepared, folder: Path, journal: Unrecorded, mechanisms: Any = MECHANISMS
+    prepared: OpenTable, folder: Path, journal: NoJournal, mechanisms: Any = MECHANISMS
 ) -> pl.DataFrame:
     target = LocalFolder(folder)
     write_with(prepared, mechanisms, target, NoProgress(), journal=journal, add_noise=noise())
@@ -93,7 +93,7 @@ def test_rows_are_the_same_in_memory_and_in_a_folder(
         keep_order=how == "order of the table",
         clusters=LABELS if private else None,
     )
-    rows = written(prepared, tmp_path / "out", Unrecorded(KEY), mechanisms)
+    rows = written(prepared, tmp_path / "out", NoJournal(KEY), mechanisms)
     assert rows.equals(release_in_memory(prepared, mechanisms, KEY, noise()).units)
     assert tuple(rows.columns) == prepared.table.columns.as_published().published
     in_order = table["user"] if how == "order of the table" else table["user"].sort()
@@ -122,9 +122,9 @@ def test_one_pass_gives_the_bytes_of_two(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = prepare(some_table(400, rng), columns=COLUMNS, spaces=SPACES)
-    written(prepared, tmp_path / "one", Unrecorded(KEY), PUBLIC)
-    monkeypatch.setattr(pipeline, "public_channels", lambda *_: ())
-    written(prepared, tmp_path / "two", Unrecorded(KEY), PUBLIC)
+    written(prepared, tmp_path / "one", NoJournal(KEY), PUBLIC)
+    monkeypatch.setattr(stages, "public_channels", lambda *_: ())
+    written(prepared, tmp_path / "two", NoJournal(KEY), PUBLIC)
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
@@ -156,7 +156,7 @@ def look_table(n_units: int = 4000) -> pl.DataFrame:
     )
 
 
-def look_at(table: pl.DataFrame) -> Prepared:
+def look_at(table: pl.DataFrame) -> OpenTable:
     names = ("rounds", "sale", "spend")
     columns = replace(
         COLUMNS, outcomes=names, question_names=names, kept=(), breakdowns=(), folds=1
@@ -173,10 +173,10 @@ def test_looks_are_at_units_that_are_asked() -> None:
     """Each question has its own, which decides its own range and prior; all are kept as one."""
     table, journal = look_table(), Attempt(KEY)
     prepared = look_at(table).asking_by(LOOKS, KEY)
-    after = look_first(prepared, LOOKS, journal, exactly)
+    after = take_looks(state_of(prepared, LOOKS, journal, exactly))
     numbers = QuestionRule(salt=KEY.question_salt(), asked=SHARES).numbers(UnitIds(table["user"]))
     assert [look is not None for look in after.looks] == [True, False, True]
-    assert [before is not None for before in after.before] == [True, False, True]
+    assert [one.declared is not None for one in after.spec.questions] == [True, False, True]
     for place, name in ((0, "rounds"), (2, "spend")):
         look = after.looks[place]
         assert look is not None
@@ -184,33 +184,33 @@ def test_looks_are_at_units_that_are_asked() -> None:
         values = table.filter(numbers == place)[name].to_numpy()
         bins = np.searchsorted(edges, values, side="right") - 1
         np.testing.assert_array_equal(look.noisy_counts, np.bincount(bins, minlength=len(edges)))
-        (found,) = after.prepared.table.spaces[place].declared.numbers.values()
+        (found,) = after.spec.spaces[place].declared.numbers.values()
         assert values.max() <= found.high < 200
-        prior = np.array(after.mechanisms[place].prior)
-        mean = after.prepared.table.spaces[place].metric_values()[0] @ prior
+        prior = np.array(after.spec.mechanisms[place].prior)
+        mean = after.spec.spaces[place].metric_values()[0] @ prior
         # As distributed as those who are asked: had there been thought to be more, less.
         assert mean == pytest.approx(values.mean(), rel=0.1)
-    assert after.prepared.table.spaces[1].record() == LOOKED_AT[1].record()
-    assert after.mechanisms[1] == LOOKS[1]
-    assert after.prepared.expected[1] is None
+    assert after.spec.spaces[1].record() == LOOKED_AT[1].record()
+    assert after.spec.mechanisms[1] == LOOKS[1]
+    assert after.spec.questions[1].expected is None
     assert any("rounds was clipped" in note for note in after.found)
     assert any("spend was clipped" in note for note in after.found)
     # A run that is resumed recalls all of them, draws nothing, and follows them alike.
     (kept,) = journal.looks
-    assert set(KeptLooks.from_bytes(kept).noisy_counts) == {0, 2}
-    again = look_first(prepared, LOOKS, journal, noise())
-    assert again.prepared.table.spaces == after.prepared.table.spaces
-    assert again.mechanisms == after.mechanisms
+    assert set(unpack_entry(kept)[0]) == {"0", "2"}
+    again = take_looks(state_of(prepared, LOOKS, journal, noise()))
+    assert again.spec.spaces == after.spec.spaces
+    assert again.spec.mechanisms == after.spec.mechanisms
     assert len(journal.looks) == 1
     changed = look_at(table.with_columns(sale=1 - pl.col("sale"))).asking_by(LOOKS, KEY)
     with pytest.raises(cdp.DataError, match="not the one that the release began with"):
-        look_first(changed, LOOKS, journal, noise())
+        take_looks(state_of(changed, LOOKS, journal, noise()))
 
 
 def test_what_cannot_be_released_together_is_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at two questions, each of which could be followed alone."""
     prepared = look_at(look_table()).asking_by(LOOKS, KEY)
-    looks = look_first(prepared, LOOKS, Unrecorded(KEY), exactly).looks
+    looks = take_looks(state_of(prepared, LOOKS, NoJournal(KEY), exactly)).looks
     calls = []
 
     def refuse(*given: Any) -> None:
@@ -225,7 +225,7 @@ def test_what_cannot_be_released_together_is_as_declared(monkeypatch: pytest.Mon
 
 
 def test_releases_with_looks_at_several_questions(tmp_path: Path) -> None:
-    rows = written(look_at(look_table()), tmp_path / "out", Unrecorded(KEY), LOOKS)
+    rows = written(look_at(look_table()), tmp_path / "out", NoJournal(KEY), LOOKS)
     assert rows["question"].unique().sort().to_list() == ["rounds", "sale", "spend"]
     made = release_in_memory(look_at(look_table()), LOOKS, KEY, noise())
     assert made.units.equals(rows)

@@ -13,10 +13,10 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise, simulated_noise
+from runs import run_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,8 @@ from clusterdp.mechanisms.draw import settle
 from clusterdp.outcomes.look import look_space
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing import looking
-from clusterdp.releasing.journal import KeptLooks
-from clusterdp.releasing.pipeline import release_in_memory, run_release
+from clusterdp.releasing import stages
+from clusterdp.releasing.journal import unpack_entry
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.look import DrawnLook, NoisyLook
@@ -38,6 +37,7 @@ from look_runs import (
     publish_again,
     publish_players,
 )
+from runs import release_in_memory, run_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
         return False
     (record,) = ledger.releases()
     left = ledger.resume(record.release_id)
-    key, looked, drawn = left.key, left.recall_look(), left.recall()
+    key, looked, drawn = left.key, left.recall("looked"), left.recall("drawn")
     assert (record.status == "reserved") == (looked is None)
     assert (record.drawn_sha256 is None) == (drawn is None)
     cdp.resume(record.release_id, players(), ledger=ledger)
@@ -87,8 +87,8 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
     if looked is not None:
         (published,) = cdp.read_release(target).looks
         assert published is not None
-        kept = KeptLooks.from_bytes(looked).noisy_counts
-        assert np.array_equal(kept[0], published.noisy_counts), "the look was drawn again"
+        kept = unpack_entry(looked)[0]
+        assert np.array_equal(kept["0"], published.noisy_counts), "the look was drawn again"
     if looked is not None and drawn is not None:
         again = folder / f"again-{deadly}"
         known = cdp.read_release(target).provenance
@@ -118,7 +118,7 @@ def draw_again(patch: pytest.MonkeyPatch) -> None:
     def redrawn(*, statistic: NoisyLook, bins: Any, noisy_counts: IntArray) -> DrawnLook:
         return statistic.draw(noisy_counts, bins, add_exact_noise)
 
-    patch.setattr(looking, "DrawnLook", redrawn)
+    patch.setattr(stages, "DrawnLook", redrawn)
 
 
 def audit_refusal(folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -15,15 +15,15 @@ from clusterdp._progress import NoProgress
 from clusterdp.engines.local.table import LocalTable, write_parquet
 from clusterdp.errors import TableChangedError
 from clusterdp.releasing import targets
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import DRAWN, Event, NoJournal
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
+from runs import write_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def publish(table: pl.DataFrame, out: Path, mechanism: cdp.Mechanism, **choices:
         kept=("secret",),
         breakdowns=(("tier",),),
     )
-    fixed = {"journal": Unrecorded(KEY), "add_noise": simulated_noise(np.random.default_rng(0))}
+    fixed = {"journal": NoJournal(KEY), "add_noise": simulated_noise(np.random.default_rng(0))}
     named = {name: choices.pop(name, value) for name, value in fixed.items()}
     prepared = prepare(table, columns=columns, spaces=(SPACE,), **choices)
     write_with(prepared, (mechanism,), LocalFolder(out), NoProgress(), **named)
@@ -93,19 +93,20 @@ def test_one_pass_gives_the_bytes_of_two(
 
 
 @dataclass(frozen=True)
-class Remembering(Unrecorded):
+class Remembering(NoJournal):
     """A journal that recalls what was kept, and notes what happened in which order."""
 
     kept: list[bytes] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
 
-    def recall(self) -> bytes | None:  # type: ignore[override]  # `Unrecorded` never has one
-        return self.kept[0] if self.kept else None
+    def recall(self, event: Event) -> bytes | None:
+        return self.kept[0] if self.kept and event == DRAWN else None
 
     def begin_rows(self) -> None:
         self.order.append("begun")
 
-    def keep(self, drawn: bytes) -> None:
+    def keep(self, event: Event, drawn: bytes) -> None:
+        assert event == DRAWN
         assert not self.kept
         self.kept.append(drawn)
         self.order.append("kept")

@@ -15,8 +15,8 @@ import clusterdp as cdp
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing import targets
-from clusterdp.releasing.journal import KeptLabels
+from clusterdp.releasing import pipeline
+from clusterdp.releasing.journal import unpack_entry
 from clusterdp.storage.folder import INDEX, MANIFEST, README
 
 if TYPE_CHECKING:
@@ -290,11 +290,11 @@ def test_a_refusal_by_given_labels_keeps_the_budget_spent(
         cdp.publish(lonely(), out=tmp_path / "out", **asked)
     (record,) = ledger.releases()
     assert record.status == "labelled"
-    first = ledger.resume(record.release_id).recall_labels()
+    first = ledger.resume(record.release_id).recall("labelled")
     with pytest.raises(cdp.DataError) as again:
         cdp.resume(record.release_id, lonely(), ledger=ledger)
     assert str(again.value) == str(refused.value)
-    assert ledger.resume(record.release_id).recall_labels() == first
+    assert ledger.resume(record.release_id).recall("labelled") == first
     with pytest.raises(cdp.LedgerError):
         ledger.cancel(record.release_id)
     assert ledger.balance("us").basic.epsilon == pytest.approx(2.0)
@@ -311,11 +311,11 @@ def test_a_release_killed_after_its_labels_goes_on_with_them(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(targets, "look_first", stop)
+        patch.setattr(pipeline, "take_looks", stop)
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(people, out=tmp_path / "out", **asked)
     (record,) = ledger.releases()
-    stored = ledger.resume(record.release_id).recall_labels()
+    stored = ledger.resume(record.release_id).recall("labelled")
     assert stored is not None
     other = people.with_columns(y=1 - pl.col("y"))
     with pytest.raises(cdp.DataError, match="not the one that the release began with"):
@@ -323,7 +323,7 @@ def test_a_release_killed_after_its_labels_goes_on_with_them(
     cdp.resume(record.release_id, people, ledger=ledger)
     assert ledger.verify() == problems(tmp_path / "out") == []
     sizes = cdp.read_release(tmp_path / "out").layout.sizes
-    np.testing.assert_array_equal(KeptLabels.from_bytes(stored).sizes, sizes)
+    np.testing.assert_array_equal(unpack_entry(stored)[0]["sizes"], sizes)
 
 
 def test_a_look_follows_labels(people: pl.DataFrame, tmp_path: Path) -> None:

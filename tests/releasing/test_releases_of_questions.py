@@ -21,14 +21,14 @@ from clusterdp.estimation.cluster_gain import cluster_gains
 from clusterdp.published.folder import read_manifest
 from clusterdp.published.manifest import unseal
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import add_exact_noise, simulated_noise
 from clusterdp.storage.folder import FileSum, LocalFolder
 from edited_cards import edited_card
 from released import drawn_of
+from runs import write_with
 from two_questions import COLUMNS, MECHANISMS, SPACES, release_questions, some_table
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def folder(tmp_path: Path, rng: np.random.Generator) -> Path:
         MECHANISMS,
         LocalFolder(tmp_path / "out"),
         NoProgress(),
-        journal=Unrecorded(ReleaseKey(rng.bytes(32))),
+        journal=NoJournal(ReleaseKey(rng.bytes(32))),
         add_noise=simulated_noise(rng),
     )
     return tmp_path / "out"
@@ -171,7 +171,7 @@ def test_a_resumed_release_of_questions_is_the_same_one(
     (unfinished,) = ledger.releases()
     assert unfinished.outcomes == ("visit", "sale", "rounds")
     assert unfinished.guarantee.epsilon == pytest.approx(2)
-    kept = ledger.resume(unfinished.release_id).recall()
+    kept = ledger.resume(unfinished.release_id).recall("drawn")
     assert kept is not None
     cdp.resume(unfinished.release_id, table, ledger=ledger)
     published = cdp.read_release(tmp_path / "out")

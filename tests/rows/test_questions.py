@@ -27,7 +27,7 @@ from two_questions import ASKED, COLUMNS, SPACES, asked_of_some, some_table
 
 if TYPE_CHECKING:
     from clusterdp._arrays import CodeArray, FloatArray
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
     from clusterdp.rows.randomizing import BatchRandomizer
 
 KEY = ReleaseKey(bytes(32))
@@ -41,7 +41,7 @@ NUMBER: tuple[str, ...] = ("rounds",)
 OUTCOMES = (FUNNEL, NUMBER)
 
 
-def prepared_of(table: pl.DataFrame, columns: Columns = COLUMNS) -> Prepared:
+def prepared_of(table: pl.DataFrame, columns: Columns = COLUMNS) -> OpenTable:
     return prepare(table, columns=columns, spaces=SPACES).asking_by(ROWS, KEY)
 
 

@@ -15,11 +15,11 @@ from clusterdp.cells.layout import LARGEST_WEIGHT
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.keys import ReleaseKey, UnitIds, fold_numbers
 from clusterdp.spec.clusters import PublicClusters
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.sums import DrawnMetricSums
+from runs import run_release
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray

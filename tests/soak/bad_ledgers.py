@@ -13,7 +13,7 @@ from categories import one_outcome, one_question
 from clusterdp.ledger._store import Entry
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import CellRelease
-from clusterdp.releasing.journal import Drawn
+from released import Drawn
 from soak.attempts import Tried, damaged, run_command
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def sound_ledger(path: Path) -> SoundLedger:
             place="x",
         )
         if number == 0:
-            reservation.keep(bytes(Drawn(questions=(CellRelease((), None),), table_tag=b"tag")))
+            reservation.keep(
+                "drawn", bytes(Drawn(questions=(CellRelease((), None),), table_tag=b"tag"))
+            )
             reservation.seal(b"manifest")
             reservation.commit("x")
         elif number == 1:

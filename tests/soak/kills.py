@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,19 +11,19 @@ import numpy as np
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp._progress import NoProgress
 from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Drawn, KeptLooks, Unrecorded
-from clusterdp.releasing.prepare import Prepared
+from clusterdp.releasing.journal import DRAWN, LOOKED, Event, NoJournal, pack_entry
+from clusterdp.releasing.pipeline import run as run_pipeline
+from clusterdp.releasing.prepare import OpenTable
 from clusterdp.releasing.prepare import prepare as prepare_release
-from clusterdp.releasing.targets import write_with
+from clusterdp.releasing.targets import FolderTarget
 from clusterdp.spec.columns import Columns
-from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import LocalFolder
-from released import drawn_of
+from released import Drawn, drawn_of
+from runs import spec_for
 from soak.owner import Owner, release_options, run, write_table
 from soak.report import Line
 
@@ -141,7 +141,7 @@ def _judge(tally: _Tally, where: str, population: str, target: Path, source: Pat
         tally.lost += _problems(target)
         return
     reservation = ledger.resume(record.release_id)
-    key, kept = reservation.key, reservation.recall()
+    key, kept = reservation.key, reservation.recall("drawn")
     if target.exists():
         tally.published += 1
     else:
@@ -190,7 +190,7 @@ def _same_statistics(kept: bytes, target: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay(Unrecorded):
+class Replay(NoJournal):
     """The journal of an undisturbed run, with a key and noise that are known."""
 
     rows_by: ReleaseKey
@@ -202,17 +202,18 @@ class Replay(Unrecorded):
         """The key of rows."""
         return self.rows_by
 
-    def recall_look(self) -> bytes | None:  # type: ignore[override]  # `Unrecorded` never has one
-        """The looks, if there are some. Nobody asks which table they are of: all was drawn."""
-        noisy = {at: one.noisy_counts for at, one in enumerate(self.looks) if one is not None}
-        return bytes(KeptLooks(noisy, table_tag=b"")) if noisy else None
+    def recall(self, event: Event) -> bytes | None:
+        """The noise; or the looks, if there are some.
 
-    def recall(self) -> bytes:  # type: ignore[override]  # `Unrecorded` never has one
-        """The noise."""
-        return bytes(self.drawn)
+        Nobody asks which table looks are of: all was drawn.
+        """
+        if event == DRAWN:
+            return bytes(self.drawn)
+        noisy = {str(at): one.noisy_counts for at, one in enumerate(self.looks) if one is not None}
+        return pack_entry(noisy, b"") if noisy and event == LOOKED else None
 
 
-def prepare(source: Path, engine: Engine | None = None) -> Prepared:
+def prepare(source: Path, engine: Engine | None = None) -> OpenTable:
     """The table of a trial; by default the local engine reads it."""
     columns = Columns(
         unit="user",
@@ -239,7 +240,7 @@ def undisturbed_run(
 
 
 def publish_again(
-    published: cdp.Release, prepared: Prepared, key: ReleaseKey, record: ReleaseRecord, again: Path
+    published: cdp.Release, prepared: OpenTable, key: ReleaseKey, record: ReleaseRecord, again: Path
 ) -> None:
     """Publish a release once more on a disk, undisturbed, with its key and its noise.
 
@@ -250,25 +251,19 @@ def publish_again(
         record: What the ledger says of it now.
         again: Where to publish it.
     """
-    prepared = replace(prepared, provenance=published.provenance)
     seen = prepared.count().seen
     drawn = Drawn(
         tuple(CellRelease(one.statistics, one.channel) for one in published.questions),
         key.tag(seen),
     )
-    write_with(
-        prepared,
-        record.terms.mechanisms,
-        LocalFolder(again),
-        NoProgress(),
-        journal=Replay(
-            key=key,
-            rows_by=key.for_attempt(record.n_attempts),
-            drawn=drawn,
-            looks=published.looks,
-        ),
-        add_noise=add_exact_noise,  # not asked: the noise is known
+    journal = Replay(
+        key=key,
+        rows_by=key.for_attempt(record.n_attempts),
+        drawn=drawn,
+        looks=published.looks,
     )
+    spec = spec_for(prepared, record.terms.mechanisms, published.provenance)
+    run_pipeline(prepared, spec, FolderTarget(LocalFolder(again)), journal=journal)
 
 
 def differences(one: Path, other: Path) -> list[str]:

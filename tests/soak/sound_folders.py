@@ -18,9 +18,8 @@ from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_folder
 from clusterdp.published.notes import release_notes
 from clusterdp.published.visible import what_is_visible
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.clusters import PublicClusters
 from clusterdp.spec.columns import Columns
@@ -28,6 +27,7 @@ from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import FileSum, LocalFolder
 from clusterdp.storage.parquet import write_table
 from edited_cards import edited_card
+from runs import write_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,7 +161,7 @@ def _publish(
         (mechanism,),
         LocalFolder(target),
         NoProgress(),
-        journal=Unrecorded(ReleaseKey(rng.bytes(32))),
+        journal=NoJournal(ReleaseKey(rng.bytes(32))),
         add_noise=simulated_noise(rng),
     )
     return SoundFolder(name, {path.name: path.read_bytes() for path in target.iterdir()})

@@ -151,5 +151,6 @@ def test_a_release_by_a_plan_reads_every_text_once(
     assert calls["declare"] == 1
     assert calls["from_request"] == 1
     assert calls["for_epsilon"] == 1
-    assert calls["categories_on"] == len(cdp.read_release(tmp_path / "out").questions)
+    assert calls["of"] == (2 if look else 1)  # the second time for what the look led to
     assert calls["parse_options"] == 2  # the file, and it with what was given beside it
+    assert calls["categories_on"] == len(cdp.read_release(tmp_path / "out").questions)

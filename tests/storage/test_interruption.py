@@ -33,7 +33,7 @@ from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.spec.columns import Columns
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.targets import write_release
+from runs import write_release
 from clusterdp.storage.folder import LocalFolder
 import opendp.prelude, cryptography.hazmat.primitives.ciphers
 

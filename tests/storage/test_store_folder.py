@@ -25,7 +25,7 @@ from store_releases import KEY, write_fixed
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
 
 pytestmark = pytest.mark.store
 
@@ -44,7 +44,7 @@ def left_behind(folder: Path) -> list[str]:
     return [path.name for path in (folder / "scratch").rglob("*")]
 
 
-def prepared_of(table: pl.DataFrame) -> Prepared:
+def prepared_of(table: pl.DataFrame) -> OpenTable:
     columns = Columns(
         unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("secret",)
     )

@@ -10,7 +10,6 @@ import clusterdp as cdp
 from assertions import assert_mean, assert_variance
 from categories import one_outcome
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.pipeline import run_release
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
@@ -18,6 +17,7 @@ from clusterdp.statistics.noise import simulated_noise
 from clusterdp.studies import formulas as theory
 from clusterdp.studies.simulation import simulate_releases
 from populations import from_units, make_layout, three_arms
+from runs import run_release
 
 if TYPE_CHECKING:
     import polars as pl

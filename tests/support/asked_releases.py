@@ -11,11 +11,11 @@ import polars as pl
 
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.published.release import ReleasedQuestion
-from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import QUESTION, RESPONSE, Columns
 from clusterdp.statistics.noise import simulated_noise
+from runs import release_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

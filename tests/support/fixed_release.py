@@ -16,9 +16,8 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp._progress import NoProgress
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.column_types import PLAIN, texts_as_numbers
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.opening import open_source
@@ -26,6 +25,7 @@ from clusterdp.sources.source import ColumnRequest, NamedSource
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE
 from clusterdp.storage.folder import FileSum, LocalFolder
+from runs import write_with
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,7 +77,7 @@ def release_into(
         (MECHANISMS[mechanism],),
         target,
         NoProgress(),
-        journal=Unrecorded(KEY),
+        journal=NoJournal(KEY),
         add_noise=blind_noise,
     )
 

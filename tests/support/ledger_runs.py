@@ -13,10 +13,10 @@ import clusterdp as cdp
 from categories import one_outcome, one_question
 from clusterdp.ledger._store import LedgerStore
 from clusterdp.mechanisms.draw import release_cells
-from clusterdp.releasing.journal import Drawn
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import add_exact_noise
 from populations import make_layout
+from released import Drawn
 
 if TYPE_CHECKING:
     from clusterdp.ledger._store import Secrets
@@ -58,7 +58,7 @@ def some_drawn(reservation: Reservation) -> bytes:
 
 
 def finish(reservation: Reservation) -> None:
-    reservation.keep(some_drawn(reservation))
+    reservation.keep("drawn", some_drawn(reservation))
     reservation.seal(b"manifest")
     reservation.commit("out")
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp._progress import NoProgress
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.ledger.reservation import Reservation
-from clusterdp.owner.job import python_task
+from clusterdp.owner.job import python_job
 from clusterdp.planning.decide import Draft
-from clusterdp.releasing import looking, questions
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.targets import write_with
+from clusterdp.releasing import stages
+from clusterdp.releasing.journal import DRAWN, LOOKED, Event, NoJournal
+from clusterdp.releasing.pipeline import run
+from clusterdp.releasing.targets import FolderTarget
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.look import NoisyLook
-from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import LocalFolder
+from runs import spec_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pytest
 
     from clusterdp.ledger.ledger import Ledger
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.provenance import Provenance
 
 N_PLAYERS = 4000
@@ -59,10 +59,10 @@ def publish_players(folder: Path, ledger: Ledger) -> None:
     cdp.publish(players(), out=folder, mechanism=LOOK, **paid, **ASKED)
 
 
-def prepared_players() -> Prepared:
+def prepared_players() -> OpenTable:
     """The table as `publish_players` prepares it."""
-    task = python_task(players(), None, ASKED)
-    return task.prepare(Draft.from_request(task.request), task.open_engine(ExitStack()), None)
+    task = python_job(players(), None, ASKED)
+    return task.open_table(Draft.from_request(task.request), task.open_engine(ExitStack()), None)
 
 
 class KilledError(BaseException):
@@ -82,12 +82,9 @@ class Clock:
         for owner, name in (
             (LocalTable, "run"),
             (NoisyLook, "draw"),
-            (looking, "settle"),
-            (questions, "draw_together"),
-            *(
-                (Reservation, name)
-                for name in ("recall_look", "keep_look", "recall", "begin_rows", "keep", "seal")
-            ),
+            (stages, "settle"),
+            (stages, "draw_together"),
+            *((Reservation, name) for name in ("recall", "begin_rows", "keep", "seal")),
         ):
             self._watch(patch, owner, name)
 
@@ -109,7 +106,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay(Unrecorded):
+class Replay(NoJournal):
     """The journal of an undisturbed run, with a key, a look and noise that are known."""
 
     rows_by: ReleaseKey = field(default_factory=ReleaseKey.from_system)
@@ -121,13 +118,9 @@ class Replay(Unrecorded):
         """The key of rows."""
         return self.rows_by
 
-    def recall_look(self) -> bytes:  # type: ignore[override]  # `Unrecorded` never has one
-        """The look."""
-        return self.look
-
-    def recall(self) -> bytes:  # type: ignore[override]  # `Unrecorded` never has one
-        """The noise."""
-        return self.drawn
+    def recall(self, event: Event) -> bytes | None:
+        """The look, or the noise."""
+        return {LOOKED: self.look, DRAWN: self.drawn}.get(event)
 
 
 def publish_again(
@@ -135,10 +128,9 @@ def publish_again(
 ) -> None:
     """What is published undisturbed, with the key, the noise and the provenance of a release."""
     target = LocalFolder(folder)
-    prepared = replace(prepared_players(), provenance=provenance)
-    write_with(
-        prepared, (mechanism,), target, NoProgress(), journal=journal, add_noise=add_exact_noise
-    )
+    opened = prepared_players()
+    spec = spec_for(opened, (mechanism,), provenance)
+    run(opened, spec, FolderTarget(target), journal=journal)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
 
 # The true outcomes of one unit, in the order in which they are declared; None is missing.
 Row = tuple[float | None, ...]
@@ -77,11 +77,11 @@ class NeighbourTables:
         )
 
     @cached_property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> OpenTable:
         """The table as a release prepares it."""
         return self.with_unit(0, self.others)
 
-    def with_unit(self, unit: int, row: Row) -> Prepared:
+    def with_unit(self, unit: int, row: Row) -> OpenTable:
         """The same where one unit has some outcomes."""
         columns = Columns(
             unit="user",

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from clusterdp.releasing.journal import Drawn
+from clusterdp.releasing.journal import pack_cells, pack_entry, unpack_cells, unpack_entry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import clusterdp as cdp
+    from clusterdp.cells.layout import Layout
+    from clusterdp.mechanisms.draw import CellRelease
+    from clusterdp.outcomes.space import CategorySpace
+
+
+class Drawn(NamedTuple):
+    """What a journal keeps of the cells of each question, and which table they are of."""
+
+    questions: tuple[CellRelease, ...]
+    table_tag: bytes
+
+    def __bytes__(self) -> bytes:
+        return pack_entry(pack_cells(self.questions), self.table_tag)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        stored: bytes,
+        mechanisms: Sequence[cdp.Mechanism],
+        layout: Layout,
+        spaces: Sequence[CategorySpace],
+    ) -> Drawn:
+        """What was kept of a release by these mechanisms."""
+        arrays, tag = unpack_entry(stored)
+        return cls(unpack_cells(arrays, mechanisms, layout, spaces), tag)
 
 
 def drawn_of(kept: bytes, published: cdp.Release) -> Drawn:

@@ -11,9 +11,8 @@ from categories import one_outcome
 from clusterdp._progress import NoProgress
 from clusterdp.engines.spark._sources import spark_texts_as_numbers
 from clusterdp.engines.spark.table import SparkTable
-from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.targets import write_with
 from clusterdp.rows.column_types import PLAIN
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import ColumnRequest
@@ -21,6 +20,7 @@ from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
+from runs import write_with
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
         (cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5),),
         target,
         progress or NoProgress(),
-        journal=Unrecorded(KEY),
+        journal=NoJournal(KEY),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
 
@@ -67,7 +67,7 @@ def write_wide(rows: DataFrame, folder: Path) -> dict[str, str]:
         (cdp.uniform_prior_dp(epsilon=1),),
         LocalFolder(folder),
         NoProgress(),
-        journal=Unrecorded(KEY),
+        journal=NoJournal(KEY),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
     return checksums(folder)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp._progress import NoProgress
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.targets import write_with
+from clusterdp.releasing.journal import NoJournal
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
+from runs import write_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
     from clusterdp.storage.folder import Destination
 
 KEY = ReleaseKey(b"k" * 32)
@@ -40,7 +40,7 @@ def as_bytes(table: pl.DataFrame, kind: str = "parquet") -> bytes:
 
 
 def write_fixed(
-    prepared: Prepared,
+    prepared: OpenTable,
     mechanisms: Sequence[Mechanism],
     target: Destination,
     key: ReleaseKey = KEY,
@@ -51,6 +51,6 @@ def write_fixed(
         mechanisms,
         target,
         NoProgress(),
-        journal=Unrecorded(key),
+        journal=NoJournal(key),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )

@@ -12,9 +12,9 @@ import clusterdp as cdp
 from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare
 from clusterdp.spec.columns import Columns
+from runs import release_in_memory
 
 if TYPE_CHECKING:
     from clusterdp.rows.keys import ReleaseKey

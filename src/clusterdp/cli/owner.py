@@ -26,7 +26,7 @@ from clusterdp.cli.console import (
 from clusterdp.cli.ledger import ask_passphrase
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.owner import plan as owner
-from clusterdp.owner.job import Task
+from clusterdp.owner.job import ReleaseJob
 from clusterdp.owner.keywords import in_lines, later_options
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
 from clusterdp.spec.fields import DECLARED, flag_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
-    from clusterdp.owner.publish import Published, Ready
+    from clusterdp.owner.publish import PendingRelease, Published
     from clusterdp.spec.request import Request
 
 
@@ -231,17 +231,17 @@ def release_command(
         print_json({"plan": ready.preview.content})
 
 
-def _task(request: Request) -> Task:
+def _task(request: Request) -> ReleaseJob:
     """The task of a command: its table has a name, and there is somebody to ask."""
     source = request.options.input
-    return Task(source=source, request=request, notify=print_aside, ask=ask_passphrase)
+    return ReleaseJob(source=source, request=request, notify=print_aside, ask=ask_passphrase)
 
 
-def _publish(task: Task, *, as_json: bool) -> None:
+def _publish(task: ReleaseJob, *, as_json: bool) -> None:
     """Show what is going to be released, then release it."""
     shown: list[Preview] = []
 
-    def show(ready: Ready) -> None:
+    def show(ready: PendingRelease) -> None:
         shown.append(ready.preview)
         _show_before(ready.preview, as_json=as_json)
         if ready.budget is None:

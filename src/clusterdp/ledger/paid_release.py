@@ -19,21 +19,21 @@ from clusterdp.ledger.reservation import OvertakenError, absolute, is_published
 from clusterdp.ledger.statement import resume_command
 from clusterdp.privacy.composition import basic_composition
 from clusterdp.sources.source import NamedSource
-from clusterdp.spec.terms import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from clusterdp.ledger.balance import Balance
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.reservation import Reservation
-    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.journal import Journal
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
+    from clusterdp.spec.spec import ReleaseSpec
+    from clusterdp.spec.terms import Terms
     from clusterdp.storage.folder import Destination
 
     # Writes a release, and returns what to show.
-    Write = Callable[[Prepared, Sequence[Mechanism], Destination, Journal], dict[str, Any]]
+    Write = Callable[[OpenTable, ReleaseSpec, Destination, Journal], dict[str, Any]]
 
 # The options that may change when a release is resumed: where the table is, and the folder.
 _TABLE = ("input", "query", "delimiter")
@@ -41,7 +41,7 @@ _PLACES = (*_TABLE, "out")
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class PopulationBudget:
     """The budget of one population in a ledger, for one release.
 
     Attributes:
@@ -106,30 +106,30 @@ class Budget:
 
     def release(
         self,
-        prepared: Prepared,
-        mechanisms: Sequence[Mechanism],
+        opened: OpenTable,
+        spec: ReleaseSpec,
         target: Destination,
-        spec: dict[str, Any],
+        options: dict[str, Any],
         write: Write,
     ) -> dict[str, Any]:
         """Reserve the budget, and write the release.
 
         Args:
-            prepared: The table, with its public columns read.
-            mechanisms: What is published of each block.
+            opened: The table, with its public columns read.
+            spec: What is published of it.
             target: Where it is published.
-            spec: The options, to resume it with.
+            options: What was asked for, to resume it with.
             write: Writes it.
         """
-        layout = prepared.layout
+        layout = opened.layout
         reservation = self.ledger.reserve(
             self._named(),
-            terms=Terms.of(prepared.table.spaces, mechanisms, prepared.response),
+            terms=spec.terms,
             about={
                 "software": __version__,
                 "n_units": layout.n_units,
                 "n_clusters": layout.n_clusters,
-                "options": _portable(spec),
+                "options": _portable(options),
             },
             place=absolute(str(target)),
             confirmed_new=self.confirmed_new,
@@ -138,20 +138,26 @@ class Budget:
             f"reserved as release {reservation.release_id}; if this is interrupted, finish it "
             f"with: {self._hint(reservation)}"
         )
-        return self.finish(reservation, prepared, target, write)
+        return self.finish(reservation, opened, spec, target, write)
 
     def finish(
-        self, reservation: Reservation, prepared: Prepared, target: Destination, write: Write
+        self,
+        reservation: Reservation,
+        opened: OpenTable,
+        spec: ReleaseSpec,
+        target: Destination,
+        write: Write,
     ) -> dict[str, Any]:
         """Write a release whose budget is reserved."""
-        content, layout = reservation.record.content, prepared.layout
+        content, layout = reservation.record.content, opened.layout
         if (content["n_units"], content["n_clusters"]) != (layout.n_units, layout.n_clusters):
             raise DataError("the table is not the one that the release was reserved for")
         # What is published of the beginning is on record, so that every run publishes the same.
-        prepared = prepared.begun(reservation.begun_on, reservation.spent_before)
+        spec = spec.begun(reservation.begun_on, reservation.spent_before)
         with self._explained_errors(reservation, target):
             # With the parameters from the ledger, so that every run does the same.
-            finished = write(prepared, reservation.mechanisms, target, reservation)
+            spec = spec.with_mechanisms(reservation.mechanisms)
+            finished = write(opened, spec, target, reservation)
         return {**finished, "release_id": reservation.release_id}
 
     def finish_published(

@@ -319,41 +319,19 @@ class Reservation:
             transaction.append(event=RANDOMIZING, release_id=self.release_id, content={})
         self._began_rows = True
 
-    def recall_labels(self) -> bytes | None:
-        """The counts of given labels that an earlier run kept."""
-        return self._recall("labelled")
-
-    def keep_labels(self, counted: bytes) -> None:
-        """Write down that units were given labels; raises as `keep` does."""
-        self._keep("labelled", counted)
-
-    def recall_look(self) -> bytes | None:
-        """The look that an earlier run drew."""
-        return self._recall("looked")
-
-    def keep_look(self, drawn: bytes) -> None:
-        """Write down a look; raises as `keep` does."""
-        self._keep("looked", drawn)
-
-    def recall(self) -> bytes | None:
-        """What an earlier run drew."""
-        return self._recall("drawn")
-
-    def keep(self, drawn: bytes) -> None:
-        """Write down what was drawn.
-
-        Raises:
-            OvertakenError: If another run was faster, or the release was closed or cancelled.
-        """
-        self._keep("drawn", drawn)
-
-    def _recall(self, event: DrawnEvent) -> bytes | None:
+    def recall(self, event: DrawnEvent) -> bytes | None:
+        """What an earlier run drew under an event."""
         stored = getattr(self._kept, event)
         if stored is None:
             return None
         return self._encryption.decrypt(stored, secret_context(self.release_id, event))
 
-    def _keep(self, event: DrawnEvent, drawn: bytes) -> None:
+    def keep(self, event: DrawnEvent, drawn: bytes) -> None:
+        """Write down what was drawn.
+
+        Raises:
+            OvertakenError: If another run was faster, or the release was closed or cancelled.
+        """
         stored = self._encryption.encrypt(drawn, secret_context(self.release_id, event))
         content = {f"{event}_sha256": sha256(stored).hexdigest()}
         with self._store.writing() as transaction:

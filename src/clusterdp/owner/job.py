@@ -11,27 +11,26 @@ import msgspec
 
 from clusterdp.errors import ParameterError, notify_owner
 from clusterdp.ledger.ledger import Ledger, open_ledger
-from clusterdp.ledger.paid_release import Budget
+from clusterdp.ledger.paid_release import PopulationBudget
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.reference import QUICK_CATEGORIES
 from clusterdp.owner.plan import by_name, engine_for, table_name, with_plan
-from clusterdp.planning.choose import plan_mechanisms
+from clusterdp.planning.decide import decide
 from clusterdp.releasing.prepare import prepare
 from clusterdp.spec.fields import DECIDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from contextlib import ExitStack
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine
     from clusterdp.owner.plan import Plan
     from clusterdp.planning.decide import Draft
-    from clusterdp.planning.expected import Scenario
-    from clusterdp.published.manifest import Expected
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.request import Request
+    from clusterdp.spec.spec import ReleaseSpec
 
 
 # The variable of the environment that makes a ledger compulsory, unless it is empty or 0.
@@ -45,7 +44,7 @@ def _ignore(message: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ReleaseJob:
     """A release to be made.
 
     Attributes:
@@ -71,9 +70,9 @@ class Task:
         options = self.request.options
         return engine_for(by_name(self.source, options), options, stack, self.notify)
 
-    def prepare(
+    def open_table(
         self, draft: Draft, engine: Engine, out: str | None, source: Any = None
-    ) -> Prepared:
+    ) -> OpenTable:
         """The table, with its public columns read.
 
         Args:
@@ -86,7 +85,7 @@ class Task:
         options.require("unit")
         for note in request.declared.turned_label_notes:
             notify_owner(note)
-        prepared = prepare(
+        opened = prepare(
             by_name(self.source if source is None else source, options),
             columns=draft.columns,
             spaces=draft.spaces,
@@ -100,14 +99,9 @@ class Task:
             engine=engine,
             out=out,
         )
-        return replace(
-            prepared,
-            layout=draft.with_design(prepared.layout),
-            expected=_expected(draft.scenarios(prepared.layout)),
-            provenance=request.provenance,
-        )
+        return replace(opened, layout=draft.with_design(opened.layout))
 
-    def check_rows(self, prepared: Prepared, budget: Budget | None = None) -> Prepared:
+    def check_rows(self, opened: OpenTable, budget: PopulationBudget | None = None) -> OpenTable:
         """Check every row before a mechanism is chosen, and show the owner what nets catch.
 
         Where the table is large, and choosing a mechanism is not slow, rows are checked as they are
@@ -117,30 +111,31 @@ class Task:
         Raises:
             DataError: If a row breaks a rule.
         """
-        slow = any(space.n_categories > QUICK_CATEGORIES for space in prepared.table.spaces)
+        slow = any(space.n_categories > QUICK_CATEGORIES for space in opened.table.spaces)
         asked = self.request.budget
         affordable = budget is None or budget.allows(None if asked.delta else asked.epsilon)
-        small = prepared.layout.n_units <= _SMALL_TABLE
-        if (slow or small) and affordable and prepared.response is None:
-            return prepared.telling(prepared.count().notices)
-        return prepared
+        small = opened.layout.n_units <= _SMALL_TABLE
+        if (slow or small) and affordable and opened.clusters.response is None:
+            return opened.telling(opened.count().notices)
+        return opened
 
-    def choose_mechanisms(self, draft: Draft, layout: Layout) -> tuple[Mechanism, ...]:
-        """The mechanism of each question: made by hand, or the best that the options allow."""
+    def decide(self, draft: Draft, layout: Layout) -> ReleaseSpec:
+        """What is published: by mechanisms made by hand, or by the best that the options allow."""
         if self.mechanisms is None:
-            return plan_mechanisms(draft.budgets(), draft.scenarios(layout)).mechanisms
+            return decide(draft, layout)
         n_questions = len(draft.questions)
         if len(self.mechanisms) != n_questions:
             raise ParameterError(
                 f"mechanism must be one for each question, got {len(self.mechanisms)} for "
                 f"{n_questions}; give a list of {n_questions}, or the name of a mechanism"
             )
-        return tuple(
+        made = [
             msgspec.structs.replace(one, asked=question.asked) if one.releases_rows else one
             for one, question in zip(self.mechanisms, draft.questions, strict=True)
-        )
+        ]
+        return decide(draft, layout, made)
 
-    def open_budget(self) -> Budget | None:
+    def open_budget(self) -> PopulationBudget | None:
         """The budget that the release spends; None if it spends from no ledger."""
         options = self.request.options
         if options.ledger is None:
@@ -160,26 +155,17 @@ class Task:
             )
         return self.budget_of(options.population)
 
-    def budget_of(self, population: str | None) -> Budget:
+    def budget_of(self, population: str | None) -> PopulationBudget:
         """The budget of a population; None if the ledger is to name it."""
         options = self.request.options
         key_file = None if options.ledger_key_file is None else Path(options.ledger_key_file)
-        return Budget(
+        return PopulationBudget(
             self.ledger or open_ledger(options.ledger or "", key_file, self.ask),
             population,
             confirmed_new=bool(options.new_population),
             on_message=self.notify,
             resume_hint=self.resume_hint,
         )
-
-
-def _expected(scenarios: Sequence[Scenario]) -> tuple[Expected | None, ...]:
-    """What is expected of each question, to be published; None where nothing was declared."""
-    references = [scenario.reference for scenario in scenarios]
-    return tuple(
-        tuple(map(tuple, one.kinds[:, 0].tolist())) if one.is_declared else None
-        for one in references
-    )
 
 
 def require_ledger(remedy: str) -> None:
@@ -190,9 +176,9 @@ def require_ledger(remedy: str) -> None:
         )
 
 
-def python_task(
+def python_job(
     source: Any, plan: Plan | str | os.PathLike[str] | None, given: Mapping[str, Any]
-) -> Task:
+) -> ReleaseJob:
     """The task of a call in Python, whose ledger and mechanism may be made already."""
     ledger, mechanism = given.get("ledger"), given.get("mechanism")
     if not isinstance(ledger, str | os.PathLike | Ledger | None):
@@ -211,7 +197,7 @@ def python_task(
     request = with_plan(asked, plan)
     if len(by_hand) == 1 and request.outcomes is not None and not request.outcomes.questions:
         request = request.in_one_question()
-    return Task(
+    return ReleaseJob(
         source=source,
         request=request,
         mechanisms=by_hand or None,

@@ -19,7 +19,6 @@ from clusterdp.planning.prediction import predict_metrics
 from clusterdp.precision.visible import unseen_notes
 from clusterdp.published.manifest import plain
 from clusterdp.spec.columns import question_suffixes
-from clusterdp.spec.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
@@ -30,9 +29,10 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.categories import Categories
     from clusterdp.planning.decide import Draft
     from clusterdp.planning.expected import Scenario
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.fields import Options
     from clusterdp.spec.request import Request
+    from clusterdp.spec.spec import ReleaseSpec
 
 _SMALL_CELL = 5
 _UNIFORM_ADVICE = (
@@ -109,29 +109,29 @@ class Preview:
         return to_html(Facts(self.pairs, self.notes))
 
 
-def describe(
-    prepared: Prepared,
-    mechanisms: Sequence[Mechanism],
+def describe_release(
+    opened: OpenTable,
+    spec: ReleaseSpec,
     draft: Draft,
     budget: dict[str, Any] | None,
 ) -> Preview:
     """What a release of a table would be.
 
     Args:
-        prepared: The table.
-        mechanisms: What to publish of each question.
+        opened: The table.
+        spec: What to publish of it.
         draft: What was asked for, with its questions.
         budget: What it would take from a ledger; None without one.
     """
-    layout, spaces, request = prepared.layout, draft.spaces, draft.request
+    layout, spaces, request = opened.layout, spec.spaces, draft.request
+    terms, mechanisms = spec.terms, spec.mechanisms
     scenarios = draft.scenarios(layout)
     pairs = zip(mechanisms, scenarios, strict=True)
     expected = [one for pair in pairs for one in predict_metrics(*pair)]
     metrics = [str(metric) for space in spaces for metric in space.declared.metrics]
-    terms = Terms.of(spaces, mechanisms, prepared.response)
-    guarantee, shown = terms.to_guarantee(), prepared.table.columns.as_published()
-    notes = [*prepared.notes, *_planned_for(request.options, layout), *draft.notes]
-    notes += arm_share_notes(layout, prepared.table.columns.assigned_by)
+    guarantee, shown = terms.to_guarantee(), opened.table.columns.as_published()
+    notes = [*opened.notes, *_planned_for(request.options, layout), *draft.notes]
+    notes += arm_share_notes(layout, opened.table.columns.assigned_by)
     notes += assignment_notes(request, layout)
     notes += request.clusters.notes(draft.columns, layout)
     for mechanism, space in zip(mechanisms, spaces, strict=True):
@@ -169,8 +169,8 @@ def describe(
         "assumed": draft.assumption(scenarios),
         "notes": notes,
     }
-    if prepared.response is not None:
-        content["label_epsilon"] = prepared.response.guarantee().epsilon
+    if spec.clusters.response is not None:
+        content["label_epsilon"] = spec.clusters.epsilon
     if budget is not None:
         content["budget"] = budget
         notes[:0] = budget["refusals"]  # first: nothing else matters if it would be refused

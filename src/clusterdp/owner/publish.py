@@ -17,34 +17,30 @@ from clusterdp.errors import ParameterError
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
-from clusterdp.owner.job import Task, python_task, require_ledger
+from clusterdp.owner.job import ReleaseJob, python_job, require_ledger
 from clusterdp.owner.keywords import PublishKeywords, ReleaseKeywords, takes
 from clusterdp.owner.plan import table_name
-from clusterdp.owner.preview import describe
-from clusterdp.planning.decide import Draft
+from clusterdp.owner.preview import describe_release
+from clusterdp.planning.decide import Draft, decide
 from clusterdp.published.folder import read_release
-from clusterdp.releasing.pipeline import release_in_memory
-from clusterdp.releasing.questions import check_questions
-from clusterdp.releasing.targets import write_release
+from clusterdp.releasing.pipeline import run
+from clusterdp.releasing.targets import FolderTarget, MemoryTarget
 from clusterdp.rows.frames import without_secrets
-from clusterdp.rows.keys import ReleaseKey
 from clusterdp.sources.source import FRAME
 from clusterdp.spec.parse import parse
-from clusterdp.spec.terms import Terms
-from clusterdp.statistics.noise import add_exact_noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from clusterdp._progress import Progress
     from clusterdp.ledger.ledger import Ledger
-    from clusterdp.ledger.paid_release import Budget
-    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.ledger.paid_release import PopulationBudget
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.published.release import Release
     from clusterdp.releasing.journal import Journal
-    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.releasing.prepare import OpenTable
+    from clusterdp.spec.spec import ReleaseSpec
     from clusterdp.storage.folder import Destination
 
 
@@ -107,7 +103,7 @@ def publish(
         ClusterDPError: If the table, a parameter, the place or the budget is wrong. There is then
             no folder.
     """
-    return run_publish(python_task(source, plan, {**options, "out": out}), progress=progress)
+    return run_publish(python_job(source, plan, {**options, "out": out}), progress=progress)
 
 
 @takes(PublishKeywords)
@@ -130,7 +126,7 @@ def preview(
         ClusterDPError: If the table, a parameter or the place is wrong. A budget that does not
             allow the release is not an error: the preview's notes say so.
     """
-    with readied(python_task(source, plan, {**options, "out": out}), None) as ready:
+    with readied(python_job(source, plan, {**options, "out": out}), None) as ready:
         return ready.preview
 
 
@@ -173,31 +169,31 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         "out": out,
         "verbose": verbose,
     }
-    return run_resume(release_id, python_task(source, None, given), progress=progress)
+    return run_resume(release_id, python_job(source, None, given), progress=progress)
 
 
-class Ready(NamedTuple):
+class PendingRelease(NamedTuple):
     """A release that only has to be written.
 
     Attributes:
-        prepared: The table.
-        mechanisms: What to publish of each question.
+        opened: The table.
+        spec: What to publish of it.
         preview: What to show the owner before.
         budget: What it spends; None without a ledger.
         target: Where it goes; None if no place was given.
         options: What was asked for, with the grids of numbers, as a ledger holds it.
     """
 
-    prepared: Prepared
-    mechanisms: tuple[Mechanism, ...]
+    opened: OpenTable
+    spec: ReleaseSpec
     preview: Preview
-    budget: Budget | None
+    budget: PopulationBudget | None
     target: Destination | None
     options: dict[str, Any]
 
 
 @contextmanager
-def readied(task: Task, out: str | None) -> Iterator[Ready]:
+def readied(task: ReleaseJob, out: str | None) -> Iterator[PendingRelease]:
     """Open everything and choose the mechanism. Nothing is spent.
 
     No outcome is read, but for rows that are checked first where choosing is slow.
@@ -218,22 +214,20 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
             budget.check_population()
         if out is None:
             source = without_secrets(source, draft.columns.secrets)
-        prepared = task.prepare(draft, engine, out, source)
+        opened = task.open_table(draft, engine, out, source)
         if out is not None:
-            prepared = task.check_rows(prepared, budget)
-        mechanisms = task.choose_mechanisms(draft, prepared.layout)
-        check_questions(prepared, mechanisms)
-        cost = None
-        if budget is not None:
-            cost = budget.describe(Terms.of(draft.spaces, mechanisms, prepared.response))
-        shown = describe(prepared, mechanisms, draft, cost)
-        yield Ready(prepared, mechanisms, shown, budget, target, draft.to_options())
+            opened = task.check_rows(opened, budget)
+        spec = task.decide(draft, opened.layout)
+        spec.check(opened.layout)
+        cost = None if budget is None else budget.describe(spec.terms)
+        shown = describe_release(opened, spec, draft, cost)
+        yield PendingRelease(opened, spec, shown, budget, target, draft.to_options())
 
 
 def run_publish(
-    task: Task,
+    task: ReleaseJob,
     *,
-    show: Callable[[Ready], None] | None = None,
+    show: Callable[[PendingRelease], None] | None = None,
     progress: Progress | None = None,
 ) -> Published:
     """Publish what a task describes; `show` is called before anything is spent."""
@@ -242,19 +236,19 @@ def run_publish(
     with readied(task, options.out) as ready:
         if show is not None:
             show(ready)
-        prepared, mechanisms, _, budget, target, kept = ready
+        opened, spec, _, budget, target, kept = ready
         assert target is not None  # noqa: S101 - there is a place
         write = _writer(progress)
         if budget is None:
             today = datetime.now(tz=UTC).date()
-            return _published(write(prepared.begun(today), mechanisms, target))
-        spec = {**kept, "input": table_name(task.source) or FRAME}
-        return _published(budget.release(prepared, mechanisms, target, spec, write))
+            return _published(write(opened, spec.begun(today), target))
+        recorded = {**kept, "input": table_name(task.source) or FRAME}
+        return _published(budget.release(opened, spec, target, recorded, write))
 
 
 def run_resume(
     release_id: str,
-    task: Task,
+    task: ReleaseJob,
     given: Mapping[str, Any] | None = None,
     *,
     progress: Progress | None = None,
@@ -293,19 +287,17 @@ def run_resume(
             target.check_free(reservation.key.claim())
             reservation.begin_at(absolute(str(target)))
             draft = Draft.from_request(request)
-            prepared = task.prepare(draft, engine, options.out or "")
-            finished = budget.finish(reservation, prepared, target, _writer(progress))
+            opened = task.open_table(draft, engine, options.out or "")
+            spec = decide(draft, opened.layout, reservation.mechanisms)
+            finished = budget.finish(reservation, opened, spec, target, _writer(progress))
     return _published(finished)
 
 
 def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
     def write(
-        prepared: Prepared,
-        mechanisms: Sequence[Mechanism],
-        target: Destination,
-        journal: Journal | None = None,
+        opened: OpenTable, spec: ReleaseSpec, target: Destination, journal: Journal | None = None
     ) -> dict[str, Any]:
-        found = write_release(prepared, mechanisms, target, progress, journal)
+        found = run(opened, spec, FolderTarget(target), journal=journal, progress=progress)
         return {"folder": str(target), "found": found}
 
     return write
@@ -347,10 +339,9 @@ def release(
     if isinstance(source, str | os.PathLike):
         raise ParameterError("release takes a frame, got the name of a table; publish takes names")
     require_ledger("a release in memory spends from none; use clusterdp.publish(..., ledger=...)")
-    task = python_task(source, plan, options)
+    task = python_job(source, plan, options)
     draft = Draft.from_request(task.request)
     with ExitStack() as stack:
-        prepared = task.prepare(draft, task.open_engine(stack), None)
-        prepared = task.check_rows(prepared)
-        mechanisms = task.choose_mechanisms(draft, prepared.layout)
-        return release_in_memory(prepared, mechanisms, ReleaseKey.from_system(), add_exact_noise)
+        opened = task.open_table(draft, task.open_engine(stack), None)
+        opened = task.check_rows(opened)
+        return run(opened, task.decide(draft, opened.layout), MemoryTarget())

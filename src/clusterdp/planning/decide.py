@@ -16,15 +16,20 @@ from clusterdp._lists import in_parts
 from clusterdp.cells.assignment import parse_arm_shares
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
+from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.planning.expected import Scenario, assumed_of, histogram_reference
 from clusterdp.planning.outcomes import QuestionOutcomes, choose_outcomes, outcome_options
 from clusterdp.privacy.composition import split_budget
 from clusterdp.rows.column_types import Notation
 from clusterdp.spec.columns import Columns, question_names
 from clusterdp.spec.parse import to_options
+from clusterdp.spec.spec import Question, ReleaseSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp.cells.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.spec.request import BudgetRequest, Request
 
@@ -210,3 +215,30 @@ class Draft:
                 return question, metrics.index(wanted), size
         listed = ", ".join(repr(name) for metrics in every for name in metrics)
         raise ParameterError(f"there is no metric {wanted!r}; the metrics are {listed}")
+
+
+def decide(
+    draft: Draft, layout: Layout, mechanisms: Sequence[Mechanism] | None = None
+) -> ReleaseSpec:
+    """What is published of the questions of a draft.
+
+    Args:
+        draft: The questions.
+        layout: The cells of the table.
+        mechanisms: What is published of each; by default the best that was allowed.
+    """
+    scenarios = draft.scenarios(layout)
+    if mechanisms is None:
+        mechanisms = plan_mechanisms(draft.budgets(), scenarios).mechanisms
+    questions = [
+        Question(
+            space=space,
+            mechanism=mechanism,
+            expected=tuple(map(tuple, expected.kinds[:, 0].tolist()))
+            if (expected := scenario.reference).is_declared
+            else None,
+        )
+        for space, scenario, mechanism in zip(draft.spaces, scenarios, mechanisms, strict=True)
+    ]
+    request = draft.request
+    return ReleaseSpec.from_questions(questions, request.clusters, request.provenance)

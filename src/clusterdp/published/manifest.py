@@ -29,6 +29,7 @@ from clusterdp.outcomes.categories import CategoriesRecord
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.spec.columns import NOISY, Columns, Rule
 from clusterdp.spec.provenance import Provenance
+from clusterdp.spec.spec import Expected
 from clusterdp.spec.terms import GuaranteeTerms, QuestionTerms, Terms
 from clusterdp.storage.folder import (
     FileSum,
@@ -39,18 +40,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp.cells.layout import Layout
-    from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.outcomes.categories import Categories
     from clusterdp.spec.columns import Aggregates
+    from clusterdp.spec.spec import ReleaseSpec
 
 FORMAT, FORMAT_VERSION = "clusterdp release", 5
 Label = bool | int | float | str
 T = TypeVar("T")
 # No more than a name and a version: it is shown as it is.
 Software = Annotated[str, msgspec.Meta(pattern=r"\Aclusterdp \d{1,4}(\.\d{1,4}){2}\Z")]
-# Probabilities of categories, for each kind of cluster; cluster c is of kind c modulo their number,
-# counted among those with units in every arm.
-Expected = tuple[tuple[float, ...], ...]
 
 
 class ColumnNames(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,11 +78,6 @@ class BeforeLook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     outcomes: CategoriesRecord
     prior: tuple[float, ...] | None
-
-    @classmethod
-    def of(cls, space: Categories, mechanism: Mechanism) -> BeforeLook:
-        """What is declared of a release."""
-        return cls(outcomes=space.record(), prior=mechanism.prior)
 
     def is_of(self, names: tuple[str, ...]) -> bool:
         """Whether it declares outcomes of these names, and a prior of their categories."""
@@ -160,25 +152,21 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sha256: str = ""
 
     @classmethod
-    def of(  # noqa: PLR0913 - the parts of a release
+    def from_spec(  # noqa: PLR0913 - what was read of a table, all by name
         cls,
-        *,
-        software: str,
-        columns: Columns,
+        spec: ReleaseSpec,
         layout: Layout,
-        terms: Terms,
-        assignment: AssignmentProbs | None = None,
+        columns: Columns,
+        *,
         row_order: RowOrderKind,
-        expected: tuple[Expected | None, ...],
-        before_look: tuple[BeforeLook | None, ...],
-        asking: QuestionRule | None = None,
-        pooling: Pooling | None = None,
+        pooling: Pooling | None,
         aggregates: Aggregates,
-        provenance: Provenance,
+        asking: QuestionRule | None,
     ) -> Manifest:
         """The manifest of a release, but for its files and its checksum."""
+        terms = spec.terms
         return cls(
-            software=software,
+            software=software_name(),
             columns=ColumnNames(
                 unit=columns.unit,
                 arm=columns.arm,
@@ -205,13 +193,20 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             questions=terms.questions,
             asking=asking,
             labels=terms.labels,
-            assignment=assignment,
-            expected=expected,
-            before_look=before_look,
+            assignment=spec.clusters.probs(layout),
+            expected=spec.expected,
+            before_look=tuple(
+                None
+                if one.declared is None
+                else BeforeLook(
+                    outcomes=one.declared.space.record(), prior=one.declared.mechanism.prior
+                )
+                for one in spec.questions
+            ),
             guarantee=terms.guarantee,
             pooling=pooling,
             aggregates={name: cast("Rule", rule) for name, rule in aggregates.items()},
-            provenance=provenance,
+            provenance=spec.provenance,
         )
 
     @property

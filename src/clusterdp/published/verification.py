@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.published.manifest import Expected, Manifest
+    from clusterdp.published.manifest import Manifest
     from clusterdp.published.release import ReleasedQuestion
+    from clusterdp.spec.spec import Expected
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.storage.reading import Files
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.categories import Categories
     from clusterdp.precision.prediction import ExpectedVariance
     from clusterdp.precision.visible import VisibleEffect
-    from clusterdp.published.manifest import Expected, Manifest
+    from clusterdp.published.manifest import Manifest
+    from clusterdp.spec.spec import Expected
 
 
 # What is assumed where no outcome was declared to be likelier than another.

@@ -1,144 +1,142 @@
 """What must survive a crash, so that a release can be finished without spending its budget again.
 
-A release draws randomness up to three times: noise for a look, noise for cells, and a key for rows
-and for private clusters. Run again with the same key, noise and table it gives the same release, so
-a repeated run reveals nothing more. With the same key and another table it would show exactly whose
-outcome changed. So a run either compares the table before it uses a key again, or takes another key
-for its rows.
+A release draws randomness up to three times: a key for rows and for private clusters, noise for a
+look, and noise for cells. Run again with the same key, noise and table it gives the same release,
+so a repeated run reveals nothing more. With the same key and another table it would show exactly
+whose outcome changed. So a run either compares the table before it uses a key again, or takes
+another key for its rows.
+
+`once` is the one way to draw: what an earlier run drew is recalled, and a stage does not know which
+of both happened.
 """
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from clusterdp.errors import DataError
 from clusterdp.mechanisms.draw import CellRelease, checked_channel
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.value_codes import ANOTHER_TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from clusterdp._arrays import IntArray
     from clusterdp.cells.layout import Layout
+    from clusterdp.engines.base import PassResult
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
 
-_CHANNEL = "channel"
+T = TypeVar("T")
+# What is written down: units were given labels; looks were drawn; the noise of cells was drawn.
+Event = Literal["labelled", "looked", "drawn"]
+LABELLED: Event = "labelled"
+LOOKED: Event = "looked"
+DRAWN: Event = "drawn"
+Arrays = dict[str, Any]
+_CHANNEL, _TAG = "channel", "table_tag"
 
 
-class Drawn(NamedTuple):
-    """What a first pass leaves behind.
+def once(  # noqa: PLR0913 - what is drawn, and how it is written
+    journal: Journal,
+    event: Event,
+    *,
+    read: Callable[[], PassResult],
+    draw: Callable[[PassResult], T],
+    pack: Callable[[T], Arrays],
+    unpack: Callable[[Arrays], T],
+) -> tuple[T, PassResult | None]:
+    """What an earlier run drew under an event; else drawn now, and written down before it is used.
 
-    Attributes:
-        questions: Of each question the noisy statistics of cells, and the channel that was designed
-            from them: a run that is resumed designs nothing.
-        table_tag: Which table they are of: a keyed checksum, which is worthless without the key.
+    Args:
+        journal: Where it is written down.
+        event: What it is.
+        read: Passes over the table.
+        draw: Draws from what was read.
+        pack: What was drawn, as arrays.
+        unpack: Reads it back exactly.
+
+    Returns:
+        What was drawn; and what was read of the table, which is None where a later event is on
+        record: the whole table was compared then, and is compared with that.
+
+    Raises:
+        DataError: If the table is not the one that an earlier run drew for.
     """
-
-    questions: tuple[CellRelease, ...]
-    table_tag: bytes
-
-    def __bytes__(self) -> bytes:
-        """To be kept, and read back exactly."""
-        arrays: dict[str, Any] = {"table_tag": np.frombuffer(self.table_tag, dtype=np.uint8)}
-        for question, (statistics, channel) in enumerate(self.questions):
-            parts = dict(enumerate(statistics)) | ({} if channel is None else {_CHANNEL: channel})
-            for part, drawn in parts.items():
-                arrays |= {
-                    f"{question}.{part}.{name}": held for name, held in drawn.arrays().items()
-                }
-        return _stored(arrays)
-
-    @classmethod
-    def from_bytes(
-        cls,
-        stored: bytes,
-        mechanisms: Sequence[Mechanism],
-        layout: Layout,
-        spaces: Sequence[CategorySpace],
-    ) -> Drawn:
-        """What was kept of a release by these mechanisms, one for each question."""
-        parts: dict[str, dict[str, Any]] = {}
-        for name, part in _restored(stored).items():
-            whose, _, own_name = name.rpartition(".")
-            parts.setdefault(whose, {})[own_name] = part
-        questions = []
-        for question, (mechanism, space) in enumerate(zip(mechanisms, spaces, strict=True)):
-            statistics = tuple(
-                statistic.restore(
-                    parts[f"{question}.{place}"], mechanism.layout_of(statistic, layout), space
-                )
-                for place, statistic in enumerate(mechanism.statistics)
-            )
-            channel = None
-            if mechanism.releases_rows:
-                held = parts[f"{question}.{_CHANNEL}"]
-                restored = mechanism.settled_rows(space).restore(held, space)
-                channel = checked_channel(restored, space, mechanism)
-            questions.append(CellRelease(statistics, channel))
-        return cls(questions=tuple(questions), table_tag=parts[""]["table_tag"].tobytes())
+    stored = journal.recall(event)
+    if stored is not None and event != DRAWN and journal.recall(DRAWN) is not None:
+        return unpack(unpack_entry(stored)[0]), None
+    found = read()
+    tag = journal.key.tag(found.seen)
+    if stored is None:
+        drawn = draw(found)
+        journal.keep(event, pack_entry(pack(drawn), tag))
+        return drawn, found
+    arrays, of_table = unpack_entry(stored)
+    if of_table != tag:
+        raise DataError(ANOTHER_TABLE)
+    return unpack(arrays), found
 
 
-class KeptLabels(NamedTuple):
-    """What giving units their labels leaves behind.
+def pack_entry(arrays: Arrays, table_tag: bytes) -> bytes:
+    """What was drawn, to be kept and read back exactly.
 
-    Attributes:
-        sizes: Units by the label that they were given and by arm; axes `[label, arm]`.
-        table_tag: Which table they are of, as in `Drawn`.
+    Args:
+        arrays: What was drawn.
+        table_tag: Which table it is of: a keyed checksum, which is worthless without the key.
     """
-
-    sizes: IntArray
-    table_tag: bytes
-
-    def __bytes__(self) -> bytes:
-        """To be kept, and read back exactly."""
-        tag = np.frombuffer(self.table_tag, dtype=np.uint8)
-        return _stored({"sizes": self.sizes, "table_tag": tag})
-
-    @classmethod
-    def from_bytes(cls, stored: bytes) -> KeptLabels:
-        """What was kept."""
-        kept = _restored(stored)
-        return cls(sizes=kept["sizes"], table_tag=kept["table_tag"].tobytes())
-
-
-class KeptLooks(NamedTuple):
-    """What looks leave behind.
-
-    Attributes:
-        noisy_counts: Units in each bin, with noise, by the number of the question; axes `[bin]`.
-        table_tag: Which table they are of, as in `Drawn`.
-    """
-
-    noisy_counts: dict[int, IntArray]
-    table_tag: bytes
-
-    def __bytes__(self) -> bytes:
-        """To be kept, and read back exactly."""
-        tag = np.frombuffer(self.table_tag, dtype=np.uint8)
-        looks = {str(number): counts for number, counts in self.noisy_counts.items()}
-        return _stored({**looks, "table_tag": tag})
-
-    @classmethod
-    def from_bytes(cls, stored: bytes) -> KeptLooks:
-        """What was kept."""
-        kept = _restored(stored)
-        tag = kept.pop("table_tag").tobytes()
-        return cls(noisy_counts={int(name): held for name, held in kept.items()}, table_tag=tag)
-
-
-def _stored(arrays: dict[str, Any]) -> bytes:
-    stored = io.BytesIO()
-    np.savez_compressed(stored, **arrays)
+    stored, held = io.BytesIO(), {**arrays, _TAG: np.frombuffer(table_tag, dtype=np.uint8)}
+    np.savez_compressed(stored, **held)
     return stored.getvalue()
 
 
-def _restored(stored: bytes) -> dict[str, Any]:
-    with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+def unpack_entry(stored: bytes) -> tuple[Arrays, bytes]:
+    """What was kept, and which table it is of."""
+    with np.load(io.BytesIO(stored), allow_pickle=False) as kept:
+        arrays = {name: kept[name] for name in kept.files}
+    return arrays, arrays.pop(_TAG).tobytes()
+
+
+def pack_cells(questions: Sequence[CellRelease]) -> Arrays:
+    """The statistics and the channel of each question: a run that is resumed designs nothing."""
+    arrays: Arrays = {}
+    for number, (statistics, channel) in enumerate(questions):
+        parts = dict(enumerate(statistics)) | ({} if channel is None else {_CHANNEL: channel})
+        for part, drawn in parts.items():
+            arrays |= {f"{number}.{part}.{name}": held for name, held in drawn.arrays().items()}
+    return arrays
+
+
+def unpack_cells(
+    arrays: Arrays,
+    mechanisms: Sequence[Mechanism],
+    layout: Layout,
+    spaces: Sequence[CategorySpace],
+) -> tuple[CellRelease, ...]:
+    """What was kept of a release by these mechanisms, one for each question."""
+    parts: dict[str, Arrays] = {}
+    for name, part in arrays.items():
+        whose, _, own_name = name.rpartition(".")
+        parts.setdefault(whose, {})[own_name] = part
+    questions = []
+    for number, (mechanism, space) in enumerate(zip(mechanisms, spaces, strict=True)):
+        statistics = tuple(
+            statistic.restore(
+                parts[f"{number}.{place}"], mechanism.layout_of(statistic, layout), space
+            )
+            for place, statistic in enumerate(mechanism.statistics)
+        )
+        channel = None
+        if mechanism.releases_rows:
+            held = parts[f"{number}.{_CHANNEL}"]
+            restored = mechanism.settled_rows(space).restore(held, space)
+            channel = checked_channel(restored, space, mechanism)
+        questions.append(CellRelease(statistics, channel))
+    return tuple(questions)
 
 
 class Journal(Protocol):
@@ -171,28 +169,12 @@ class Journal(Protocol):
         """Write down that the release can never be finished; its budget stays spent."""
         ...
 
-    def recall_labels(self) -> bytes | None:
-        """The counts of given labels that an earlier run kept; None if there was none."""
+    def recall(self, event: Event) -> bytes | None:
+        """What an earlier run kept under an event; None if it did not get that far."""
         ...
 
-    def keep_labels(self, counted: bytes) -> None:
-        """Write down that units were given labels: from now on the budget stays spent."""
-        ...
-
-    def recall_look(self) -> bytes | None:
-        """The looks that an earlier run kept; None if there were none."""
-        ...
-
-    def keep_look(self, drawn: bytes) -> None:
-        """Write down looks: from now on the release uses no other, and its budget stays spent."""
-        ...
-
-    def recall(self) -> bytes | None:
-        """What an earlier run kept; None if there was none, or it did not get that far."""
-        ...
-
-    def keep(self, drawn: bytes) -> None:
-        """Write down what was drawn: from now on the release uses no other."""
+    def keep(self, event: Event, drawn: bytes) -> None:
+        """Write down what was drawn: the release uses no other, and its budget stays spent."""
         ...
 
     def seal(self, manifest: bytes) -> None:
@@ -205,7 +187,7 @@ class Journal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unrecorded:
+class NoJournal:
     """The journal of a release that is never resumed: it keeps a key, and that in memory alone."""
 
     key: ReleaseKey = field(default_factory=ReleaseKey.from_system)
@@ -226,25 +208,11 @@ class Unrecorded:
     def give_up(self, reason: str) -> None:
         """Nothing is kept."""
 
-    def recall_labels(self) -> None:
+    def recall(self, event: Event) -> bytes | None:  # noqa: ARG002 - a protocol
         """Nothing: every run is the first."""
-        return
+        return None
 
-    def keep_labels(self, counted: bytes) -> None:
-        """Nothing is kept."""
-
-    def recall_look(self) -> None:
-        """Nothing: every run is the first."""
-        return
-
-    def keep_look(self, drawn: bytes) -> None:
-        """Nothing is kept."""
-
-    def recall(self) -> None:
-        """Nothing: every run is the first."""
-        return
-
-    def keep(self, drawn: bytes) -> None:
+    def keep(self, event: Event, drawn: bytes) -> None:
         """Nothing is kept."""
 
     def seal(self, manifest: bytes) -> None:

@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from clusterdp.cells.assignment import pooling_notes
 from clusterdp.engines.base import Pass, TableOptions
 from clusterdp.engines.local.engine import LocalEngine
@@ -20,30 +18,25 @@ from clusterdp.rows.tally import CountRequest
 from clusterdp.sources.source import NamedSource, named_source
 from clusterdp.spec.clusters import PublicClusters
 from clusterdp.spec.columns import aggregation_notes
-from clusterdp.spec.provenance import Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import date
 
-    from clusterdp.cells.assignment import AssignmentProbs, Pooling
+    from clusterdp.cells.assignment import Pooling
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
-    from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.engines.base import Engine, EngineTable, PassResult
     from clusterdp.engines.cells import CellOptions
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.published.manifest import Expected
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.spec.clusters import Clusters
     from clusterdp.spec.columns import Aggregates, Columns
-    from clusterdp.spec.provenance import Spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prepared:
+class OpenTable:
     """A table whose public columns have been read: all that a plan may depend on.
 
     Attributes:
@@ -51,11 +44,8 @@ class Prepared:
         layout: Its cells.
         encoder: How its rows are assigned to cells.
         pooling: Which clusters were pooled; None if none were.
-        expected: What the owner expects outcomes of each question to be like, which is published;
-            None where nothing was declared.
-        provenance: Where the release comes from.
         clusters: Whether they are private: cells are then those to be expected, until
-            `label_first` counts them.
+            `randomize_clusters` counts them.
         asking: Which question each unit is asked, once the release began; None where there is one
             question, or no rows. It is public.
         told: Warnings that its owner was shown.
@@ -65,8 +55,6 @@ class Prepared:
     layout: Layout
     encoder: CellEncoder
     pooling: Pooling | None = None
-    expected: tuple[Expected | None, ...]
-    provenance: Provenance
     clusters: Clusters
     asking: QuestionRule | None = None
     told: tuple[str, ...] = ()
@@ -77,29 +65,14 @@ class Prepared:
         of_cells = pooling_notes(self.layout, self.pooling)
         return (*of_cells, *aggregation_notes(self.table.aggregates))
 
-    @property
-    def response(self) -> ClusterResponse | None:
-        """The response that private clusters go through; None where clusters are public."""
-        return self.clusters.response
-
-    @property
-    def assignment(self) -> AssignmentProbs | None:
-        """The declared probabilities of arms by label; None if they are alike."""
-        return self.clusters.probs(self.layout)
-
-    def telling(self, notices: Sequence[str]) -> Prepared:
+    def telling(self, notices: Sequence[str]) -> OpenTable:
         """Show its owner warnings, each once; the same, with these told."""
         for notice in dict.fromkeys(notices):
             if notice not in self.told:
                 notify_owner(notice)
         return replace(self, told=(*self.told, *notices))
 
-    def begun(self, day: date, spent_before: Spent | None = None) -> Prepared:
-        """The same, with the day on which its release began and what had been spent before it."""
-        known = msgspec.structs.replace(self.provenance, released_on=day, spent_before=spent_before)
-        return replace(self, provenance=known)
-
-    def asking_by(self, mechanisms: Sequence[Mechanism], key: ReleaseKey) -> Prepared:
+    def asking_by(self, mechanisms: Sequence[Mechanism], key: ReleaseKey) -> OpenTable:
         """The same, with the rule by which its units are asked the questions of its mechanisms.
 
         Args:
@@ -150,7 +123,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     notation: Notation = PLAIN,
     engine: Engine | None = None,
     out: str | None = None,
-) -> Prepared:
+) -> OpenTable:
     """Open a table and read its public columns.
 
     Args:
@@ -190,23 +163,21 @@ def asked_of(mechanism: Mechanism, layout: Layout) -> CountRequest:
 
 def prepare_table(
     table: EngineTable, control: Any = None, clusters: Clusters | None = None
-) -> Prepared:
+) -> OpenTable:
     """Read the public columns of a table that is open; pool small clusters if asked for.
 
-    Private clusters are as expected until `label_first` counts them.
+    Private clusters are as expected until `randomize_clusters` counts them.
     """
     clusters = clusters or PublicClusters()
     layout, encoder = table.read_layout(control)
     pooled = clusters.expected(layout, table.columns.cluster)
     if pooled.regroup is not None:
         encoder = replace(encoder, pooled=pooled.regroup)
-    return Prepared(
+    return OpenTable(
         table=table,
         layout=pooled.layout,
         encoder=encoder,
         pooling=pooled.pooling,
-        expected=(None,) * len(table.spaces),
-        provenance=Provenance(),
         clusters=clusters,
     )
 

@@ -1,23 +1,19 @@
-"""A release into a folder: counted, drawn, randomized, sealed; complete or not at all."""
+"""Where a release goes: a new folder, complete or not at all; or memory."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from clusterdp._progress import NoProgress, no_progress
 from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import OutputError
 from clusterdp.published.document import write_card, write_readme
+from clusterdp.published.manifest import Manifest
 from clusterdp.published.notes import release_notes
+from clusterdp.published.release import Release, ReleasedQuestion
 from clusterdp.published.tables import cells_table, stacked, totals_table
 from clusterdp.published.visible import what_is_visible
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.labelling import label_first
-from clusterdp.releasing.looking import look_first
-from clusterdp.releasing.pipeline import TablePasses
-from clusterdp.releasing.questions import check_questions, describe
-from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,
@@ -27,86 +23,118 @@ from clusterdp.storage.folder import (
     README,
     TOTALS,
     FileSum,
+    Staged,
     private_file,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     import polars as pl
 
-    from clusterdp._progress import Progress
-    from clusterdp.cells.layout import Layout
-    from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.releasing.journal import Drawn, Journal
-    from clusterdp.releasing.prepare import Prepared
-    from clusterdp.statistics.look import DrawnLook
-    from clusterdp.statistics.noise import NoiseSource
+    from clusterdp.releasing.stages import ReleaseState
     from clusterdp.storage.folder import Destination
 
+R_co = TypeVar("R_co", covariant=True)
 
-def write_release(
-    prepared: Prepared,
-    mechanisms: Sequence[Mechanism],
-    target: Destination,
-    progress: Progress | None = None,
-    journal: Journal | None = None,
-) -> tuple[str, ...]:
-    """Privatize a table into a new folder.
 
-    Args:
-        prepared: The table.
-        mechanisms: What to publish of each question.
-        target: Where.
-        progress: Where to report to.
-        journal: What makes the release resumable; by default it is not.
+class Target(Protocol[R_co]):
+    """Where a release goes, and what is made of it there."""
 
-    Returns:
-        What followed from its look, in sentences that are published; nothing without one.
+    def staged(self, claim: str) -> AbstractContextManager[Staged | None]:
+        """Where to put things; they are published when the block ends without an error.
 
-    Raises:
-        ClusterDPError: If the table, a parameter or the place is wrong. There is then no folder.
-    """
-    return write_with(
-        prepared,
-        mechanisms,
-        target,
-        progress or NoProgress(),
-        journal=journal or Unrecorded(),
-        add_noise=add_exact_noise,
+        None is for memory: rows are then a frame.
+        """
+        ...
+
+    def finish(self, state: ReleaseState, manifest: Manifest, staged: Staged | None) -> R_co:
+        """What is published of a release whose noise is drawn and whose rows are randomized."""
+        ...
+
+
+def describe(state: ReleaseState) -> Manifest:
+    """The manifest of a release, but for its files: all that is known before noise is drawn."""
+    opened = state.opened
+    return Manifest.from_spec(
+        state.spec,
+        opened.layout,
+        opened.table.columns.as_published(),
+        pooling=opened.pooling,
+        aggregates=opened.table.aggregates,
+        row_order=opened.table.row_order,
+        asking=opened.asking,
     )
 
 
-def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes from
-    prepared: Prepared,
-    mechanisms: Sequence[Mechanism],
-    target: Destination,
-    progress: Progress,
-    *,
-    journal: Journal,
-    add_noise: NoiseSource,
-) -> tuple[str, ...]:
-    """As `write_release`, with the sources of randomness given, for tests."""
-    check_questions(prepared, mechanisms)
-    prepared = prepared.asking_by(mechanisms, journal.key)
-    with _plain_errors(target), target.staged(journal.key.claim()) as staged:
-        prepared = _labelled(prepared, mechanisms, journal, progress)
-        layout = prepared.layout
-        prepared, mechanisms, looks, before, found = look_first(
-            prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
+@dataclass(frozen=True, slots=True)
+class MemoryTarget:
+    """Memory: frames of the library that the table came from."""
+
+    def staged(self, claim: str) -> AbstractContextManager[None]:  # noqa: ARG002 - as a folder
+        """Nothing is put anywhere."""
+        return nullcontext()
+
+    def finish(self, state: ReleaseState, manifest: Manifest, staged: Staged | None) -> Release:  # noqa: ARG002 - as a folder
+        """The release as a value."""
+        opened, layout = state.opened, state.opened.layout
+        return Release(
+            units=None if state.rows is None else state.rows.rows,
+            cells=opened.table.like(cells_table(opened.encoder, layout, state.drawn)),
+            questions=tuple(
+                ReleasedQuestion(
+                    space=question.space,
+                    mechanism=question.mechanism,
+                    statistics=cells.statistics,
+                    channel=cells.channel,
+                )
+                for question, cells in zip(state.spec.questions, state.drawn, strict=True)
+            ),
+            guarantee=state.spec.terms.to_guarantee(),
+            columns=opened.table.columns.as_published(),
+            layout=layout,
+            notes=release_notes(manifest, layout, [cells.channel for cells in state.drawn]),
+            looks=state.looks,
+            asking=opened.asking,
+            response=state.spec.clusters.response,
+            assignment=state.spec.clusters.probs(layout),
+            provenance=state.spec.provenance,
         )
-        manifest = describe(prepared, mechanisms, before)
-        passes = TablePasses(prepared, mechanisms, journal, progress, add_noise)
-        drawn, of_rows = passes.run(staged.rows)
-        files = dict(of_rows)
-        progress.stage("sealing the folder", 0)
-        folder = staged.files
+
+
+@dataclass(frozen=True, slots=True)
+class FolderTarget:
+    """A folder on a disk or in a store.
+
+    Attributes:
+        place: Where it appears.
+    """
+
+    place: Destination
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+    @contextmanager
+    def staged(self, claim: str) -> Iterator[Staged]:
+        """A private folder; errors that follow name the place and no data."""
+        with _plain_errors(self.place), self.place.staged(claim) as staged:
+            yield staged
+
+    def finish(
+        self, state: ReleaseState, manifest: Manifest, staged: Staged | None
+    ) -> tuple[str, ...]:
+        """Write everything but rows, the manifest last; what followed from looks, in sentences."""
+        assert staged is not None  # noqa: S101 - see `staged`
+        state.progress.stage("sealing the folder", 0)
+        folder, layout = staged.files, state.opened.layout
+        files = {} if state.rows is None else dict(state.rows.files)
         tables = {
             name: write_parquet(held.lazy(), folder / name)
-            for name, held in _tables(prepared, drawn, looks).items()
+            for name, held in _tables(state).items()
             if held is not None
         }
-        channels = [one.channel for one in drawn.questions]
+        channels = [cells.channel for cells in state.drawn]
         seen = what_is_visible(manifest, layout, channels)
         notes = release_notes(manifest, layout, channels)
         readme = write_readme(manifest, files, seen, notes)
@@ -117,49 +145,26 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         private_file(folder / INDEX).write_text(page, encoding="utf-8")
         files[INDEX] = FileSum.of(folder / INDEX)
         sealed = manifest.sealed(files)
-        journal.seal(sealed)
+        state.journal.seal(sealed)
         # Last of all: a folder without a manifest is not a release.
         private_file(folder / MANIFEST).write_bytes(sealed)
-    journal.commit(str(target))
-    return found
+        return state.found
 
 
-def _tables(
-    prepared: Prepared, drawn: Drawn, looks: Sequence[DrawnLook | None]
-) -> dict[str, pl.DataFrame | None]:
+def _tables(state: ReleaseState) -> dict[str, pl.DataFrame | None]:
     """The tables beside the rows, by the names of their files; None where there is none."""
-    layout, arms = prepared.layout, prepared.encoder.arms.values
-    names = prepared.table.columns.question_names
+    layout, encoder = state.opened.layout, state.opened.encoder
+    names = state.opened.table.columns.question_names
     of_questions = [
-        None if one.channel is None else one.channel.channels_table() for one in drawn.questions
+        None if one.channel is None else one.channel.channels_table() for one in state.drawn
     ]
-    totals = [totals_table(arms, layout, one.statistics) for one in drawn.questions]
+    totals = [totals_table(encoder.arms.values, layout, one.statistics) for one in state.drawn]
     return {
-        LOOK: stacked([None if look is None else look.to_table() for look in looks], names),
-        CELLS: cells_table(prepared.encoder, layout, drawn.questions),
+        LOOK: stacked([None if look is None else look.to_table() for look in state.looks], names),
+        CELLS: cells_table(encoder, layout, state.drawn),
         TOTALS: stacked(totals, names),
         CHANNELS: stacked(of_questions, names),
     }
-
-
-def _labelled(
-    prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Progress
-) -> Prepared:
-    """With units given their labels, where clusters are private; what they lead to is checked."""
-    if prepared.response is None:
-        return prepared
-    counting = progress.stage("giving labels", prepared.layout.n_units)
-    prepared = label_first(prepared, journal, counting)
-    check_questions(prepared, mechanisms)
-    return prepared
-
-
-def _look_progress(
-    mechanisms: Sequence[Mechanism], layout: Layout, progress: Progress
-) -> Callable[[int], None]:
-    if all(mechanism.look is None for mechanism in mechanisms):
-        return no_progress
-    return progress.stage("taking a look", layout.n_units)
 
 
 @contextmanager

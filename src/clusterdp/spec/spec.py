@@ -1,0 +1,137 @@
+"""What is going to be published, and what it costs: nothing in it is open.
+
+A `ReleaseSpec` is made once, before anything is drawn, and passed on. Private clusters change the
+cells of a table and not the spec; looks lead to another spec, which keeps what was declared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from clusterdp.errors import ParameterError
+from clusterdp.mechanisms.draw import check_exact
+from clusterdp.spec.terms import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date
+
+    from clusterdp.cells.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.spec.clusters import Clusters
+    from clusterdp.spec.provenance import Provenance, Spent
+
+# Probabilities of categories, for each kind of cluster; cluster c is of kind c modulo their number,
+# counted among those with units in every arm.
+Expected = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """Outcomes that share a channel, and what is published of them.
+
+    Attributes:
+        space: The categories of the outcomes.
+        mechanism: What is published.
+        expected: What outcomes are thought to be like, which is published; None where nothing was
+            declared.
+        declared: What it was before a look decided the rest; None without one.
+    """
+
+    space: Categories
+    mechanism: Mechanism
+    expected: Expected | None = None
+    declared: Question | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReleaseSpec:
+    """What is going to be published of the outcomes of a table. Make one with `from_questions`.
+
+    Attributes:
+        questions: The questions; at least one.
+        clusters: Whether clusters are public or private.
+        provenance: Where the release comes from.
+        terms: What is published, and what that costs, as manifests and ledgers state it.
+    """
+
+    questions: tuple[Question, ...]
+    clusters: Clusters
+    provenance: Provenance
+    terms: Terms
+
+    @classmethod
+    def from_questions(
+        cls, questions: Sequence[Question], clusters: Clusters, provenance: Provenance
+    ) -> ReleaseSpec:
+        """The specification of some questions.
+
+        Raises:
+            ParameterError: If their budgets cannot be met, or they cannot be asked together.
+        """
+        spaces, mechanisms = _pairs(questions)
+        return cls(
+            questions=tuple(questions),
+            clusters=clusters,
+            provenance=provenance,
+            terms=Terms.of(spaces, mechanisms, clusters.response),
+        )
+
+    @property
+    def spaces(self) -> tuple[Categories, ...]:
+        """The categories of each question."""
+        return _pairs(self.questions)[0]
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """What is published of each question."""
+        return _pairs(self.questions)[1]
+
+    @property
+    def expected(self) -> tuple[Expected | None, ...]:
+        """What outcomes of each question are thought to be like."""
+        return tuple(question.expected for question in self.questions)
+
+    def begun(self, day: date, spent_before: Spent | None = None) -> ReleaseSpec:
+        """The same, with the day on which its release began and what had been spent before it."""
+        known = msgspec.structs.replace(self.provenance, released_on=day, spent_before=spent_before)
+        return replace(self, provenance=known)
+
+    def with_mechanisms(self, mechanisms: Sequence[Mechanism]) -> ReleaseSpec:
+        """The same with mechanisms as its terms state them, in the numbers that the machine uses.
+
+        A ledger has them so: every run of a release does the same.
+        """
+        pairs = zip(self.questions, mechanisms, strict=True)
+        return replace(self, questions=tuple(replace(one, mechanism=own) for one, own in pairs))
+
+    def after_looks(self, questions: Sequence[Question]) -> ReleaseSpec:
+        """The same release, with the questions that looks led to."""
+        return ReleaseSpec.from_questions(questions, self.clusters, self.provenance)
+
+    def check(self, layout: Layout) -> None:
+        """Raise a ParameterError if a release of these cells could not be completed.
+
+        See `check_exact`; it reads what is public alone, or given labels in place of private
+        clusters.
+        """
+        for question in self.questions:
+            check_exact(layout, question.space, question.mechanism)
+        if self.clusters.probs(layout) is not None and not self.terms.releases_rows:
+            raise ParameterError(
+                "without rows, effects cannot be weighted for arms that have different "
+                "probabilities in private clusters; choose a mechanism that releases rows"
+            )
+
+
+def _pairs(
+    questions: Sequence[Question],
+) -> tuple[tuple[Categories, ...], tuple[Mechanism, ...]]:
+    return (
+        tuple(question.space for question in questions),
+        tuple(question.mechanism for question in questions),
+    )
