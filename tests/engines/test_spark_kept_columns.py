@@ -13,7 +13,7 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.spark import _kept_columns
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.leaks import leak_notice
+from clusterdp.rows.leaks import ValueCounter, leak_notice
 from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
@@ -126,10 +126,10 @@ def counts_of(
     """What several partitions send of a column, opened again."""
     sent: list[bytes] = []
     for of_values, of_codes in zip(values, codes, strict=True):
-        counter = _kept_columns._Values(text_of(n_classes))  # noqa: SLF001 - one partition
+        counter = ValueCounter(n_classes, _kept_columns._MOST_SENT)  # noqa: SLF001 - one partition
         for batch in range(0, len(of_values), 1000):
-            counter.add(of_values[batch : batch + 1000], of_codes[batch : batch + 1000])
-        sent += counter.counted().parcels()
+            counter.add(batch, of_values[batch : batch + 1000], of_codes[batch : batch + 1000])
+        sent += _kept_columns.ValueCounts(*counter.counted()).parcels()
     return [_kept_columns.ValueCounts.opened(held, n_classes) for held in sent]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clusterdp.rows import leaks
 from clusterdp.rows.leaks import (
     ROWS_PER_VALUE,
     ValueCounter,
@@ -34,11 +33,11 @@ def judge(values: IntArray, outcomes: IntArray) -> bool:
     return column_reveals_outcome(counts[shared].sum(axis=0), counts[~shared].sum(axis=0), n_right)
 
 
-def add_in_batches(values: IntArray, outcomes: IntArray) -> ValueCounter:
-    counter = ValueCounter(int(outcomes.max()) + 1)
+def add_in_batches(values: IntArray, outcomes: IntArray, most: int) -> ValueCounter:
+    counter = ValueCounter(int(outcomes.max()) + 1, most)
     for start in range(0, len(values), 30_000):
         part = slice(start, start + 30_000)
-        counter.add(pl.Series(values[part]), outcomes[part])
+        counter.add(start, pl.Series(values[part]), outcomes[part])
     return counter
 
 
@@ -76,37 +75,48 @@ def test_a_copy_where_values_are_shared_reveals(rng: np.random.Generator) -> Non
     assert not judge(np.where(known, outcomes, np.arange(N_ROWS) + 2), outcomes)
 
 
-@pytest.mark.parametrize("most_held", [1, 2**22])
-def test_counts_by_batches_are_those_of_the_whole(
-    most_held: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("most", [2**14, 2**22])
+def test_counts_by_batches_are_those_of_the_whole(most: int, rng: np.random.Generator) -> None:
     """Also if the counter adds up after every batch; the oracle counts all rows at once."""
-    monkeypatch.setattr(leaks, "_MOST_HELD", most_held)
     outcomes = some(30_000, rng)
     for values in (rng.integers(0, 8000, N_ROWS), 7 * outcomes + rng.integers(0, 3, N_ROWS)):
-        counter = add_in_batches(values, outcomes)
-        found, counts = counter.by_value()
+        counter = add_in_batches(values, outcomes, most)
+        limit, found, counts = counter.counted()
         expected = np.zeros((values.max() + 1, 2), dtype=np.int64)
         np.add.at(expected, (values, outcomes), 1)
-        np.testing.assert_array_equal(found, np.unique(values))
-        np.testing.assert_array_equal(counts, expected[found])
+        distinct = pl.Series(np.unique(values))
+        order = np.argsort(hashes := distinct.hash().to_numpy())
+        assert limit == 2**64 - 1
+        np.testing.assert_array_equal(found, hashes[order])
+        np.testing.assert_array_equal(counts, expected[distinct.to_numpy()[order]])
         assert counter.reveals_outcome() == judge(values, outcomes) == counts_reveal_outcome(counts)
 
 
+def test_of_many_values_all_rows_of_some_are_counted(rng: np.random.Generator) -> None:
+    """Which ones does not follow from outcomes."""
+    values, outcomes = rng.integers(0, 8000, N_ROWS), some(30_000, rng)
+    limit, found, counts = add_in_batches(values, outcomes, 2**12).counted()
+    other, as_found, _ = add_in_batches(values, 1 - outcomes, 2**12).counted()
+    assert limit == other < 2**64 - 1
+    np.testing.assert_array_equal(found, as_found)
+    assert 2**10 < counts.size <= 2**12
+    n_rows = pl.Series(values).hash().value_counts().filter(pl.nth(0) <= limit)
+    assert counts.sum() == n_rows["count"].sum()
+
+
 def test_no_rows_have_no_values() -> None:
-    values, counts = ValueCounter(3).by_value()
+    _, values, counts = ValueCounter(3, 9).counted()
     assert (len(values), counts.shape) == (0, (0, 3))
 
 
 def test_the_threshold_is_a_tenth_of_the_wrong_guesses() -> None:
     def found(n_right: int) -> bool:
-        return reveals_outcome(n_rows=1000, n_shared=1000, n_right=n_right, n_right_blindly=500)
+        return reveals_outcome(n_rows=1000, n_right=n_right, n_right_blindly=500)
 
     assert found(951)
     assert not found(950)
-    assert not reveals_outcome(n_rows=1000, n_shared=499, n_right=499, n_right_blindly=500)
-    assert not reveals_outcome(n_rows=1000, n_shared=1000, n_right=1000, n_right_blindly=1000)
-    assert not reveals_outcome(n_rows=0, n_shared=0, n_right=0, n_right_blindly=0)
+    assert not reveals_outcome(n_rows=1000, n_right=1000, n_right_blindly=1000)
+    assert not reveals_outcome(n_rows=0, n_right=0, n_right_blindly=0)
 
 
 def test_bins_hold_some_rows_each() -> None:

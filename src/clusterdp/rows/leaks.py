@@ -36,8 +36,7 @@ ROWS_PER_VALUE = 20
 # Numbers with more different values than there are bins are put into bins.
 _MOST_BINS = 2**14
 _ROWS_PER_BIN = 32
-# Counts that a counter holds before it adds them up.
-_MOST_HELD = 2**22
+ALL_WORDS = 2**64 - 1
 _CODE, _VALUE, _ROWS = "code", "value", "rows"
 
 
@@ -89,21 +88,18 @@ def bins_of(numbers: FloatArray, ends: FloatArray) -> IntArray:
     return bins
 
 
-def reveals_outcome(*, n_rows: int, n_shared: int, n_right: int, n_right_blindly: int) -> bool:
+def reveals_outcome(*, n_rows: int, n_right: int, n_right_blindly: int) -> bool:
     """Whether some rows' values give their outcomes away.
 
     Args:
-        n_rows: All rows.
-        n_shared: Rows whose value at least `ROWS_PER_VALUE` rows share.
-        n_right: Of these, how many outcomes are guessed right from the value: over values, the
-            sum of the largest count of an outcome.
-        n_right_blindly: Of all rows, how many are guessed right without it: the rows of the most
-            common outcome.
+        n_rows: The rows.
+        n_right: How many outcomes are guessed right from the value: over values, the sum of the
+            largest count of an outcome.
+        n_right_blindly: How many are guessed right without it: the rows of the most common outcome.
     """
-    if n_shared == 0 or n_shared < n_rows / 2 or n_right_blindly == n_rows:
+    if n_right_blindly == n_rows:
         return False
-    wrong, wrong_blindly = 1 - n_right / n_shared, 1 - n_right_blindly / n_rows
-    return wrong < _LEFT_TO_GUESS * wrong_blindly
+    return 1 - n_right / n_rows < _LEFT_TO_GUESS * (1 - n_right_blindly / n_rows)
 
 
 def column_reveals_outcome(shared: IntArray, rare: IntArray, n_right: int) -> bool:
@@ -121,13 +117,10 @@ def column_reveals_outcome(shared: IntArray, rare: IntArray, n_right: int) -> bo
     both = shared + rare
     n_rows, n_shared = int(both.sum()), int(shared.sum())
     over_all = reveals_outcome(
-        n_rows=n_rows,
-        n_shared=n_rows,
-        n_right=n_right + int(rare.max()),
-        n_right_blindly=int(both.max()),
+        n_rows=n_rows, n_right=n_right + int(rare.max()), n_right_blindly=int(both.max())
     )
     where_shared = n_shared >= n_rows / 2 and reveals_outcome(
-        n_rows=n_shared, n_shared=n_shared, n_right=n_right, n_right_blindly=int(shared.max())
+        n_rows=n_shared, n_right=n_right, n_right_blindly=int(shared.max())
     )
     return over_all or where_shared
 
@@ -145,73 +138,104 @@ def shared_and_rare(counts: IntArray) -> tuple[IntArray, IntArray, int]:
     return shared.sum(axis=0), rare.sum(axis=0), n_right
 
 
-class ValueCounter:
-    """How many rows have each value of a column, and each outcome."""
+def sampling_step(n_rows: int, n_wanted: int) -> int:
+    """Of how many successive rows one is looked at, so that about so many are.
 
-    def __init__(self, n_outcomes: int) -> None:
-        self._n_outcomes, self._lock = n_outcomes, threading.Lock()
-        self._held: list[pl.DataFrame] = []
+    An odd step, so that tables that alternate are not looked at on one side alone.
+    """
+    return 1 if n_rows < 2 * n_wanted else (n_rows // n_wanted) | 1
 
-    def add(self, values: pl.Series, codes: CodeArray) -> None:
-        """Take in a batch. Safe to call from several threads."""
-        import polars as pl
 
-        pairs = pl.DataFrame({_VALUE: values, _CODE: pl.Series(codes)})
-        counted = pairs.group_by(_VALUE, _CODE).agg(pl.len().cast(pl.Int64).alias(_ROWS))
+class NumberSample:
+    """Numbers and times of every so many rows, with their outcomes, to be put into bins.
+
+    Of many outcomes, several count as one class, here and in `ValueCounter`.
+    """
+
+    def __init__(self, n_classes: int, step: int) -> None:
+        self._n_classes, self._step, self._lock = n_classes, step, threading.Lock()
+        self._held: list[tuple[FloatArray, CodeArray]] = []
+
+    def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:
+        """Take in the rows whose numbers are multiples of the step. Thread-safe."""
+        some = slice(-first_row % self._step, None, self._step)
+        taken = some_numbers(values, some), codes[some].astype(np.int64) % self._n_classes
         with self._lock:
-            self._held.append(counted)
-            if sum(map(len, self._held)) > _MOST_HELD:
-                self._held = [self._together()]
+            self._held.append(taken)
 
-    @property
-    def n_held(self) -> int:
-        """How many counts are held, in memory; some values may have several."""
-        return sum(map(len, self._held))
+    def _rows(self) -> tuple[FloatArray, IntArray]:
+        numbers, classes = zip((np.empty(0), np.empty(0, np.int64)), *self._held, strict=True)
+        return np.concatenate(numbers), np.concatenate(classes)
 
-    @property
-    def n_values(self) -> int:
-        """How many different values there are."""
-        import polars as pl
-
-        return pl.concat(one[_VALUE] for one in self._held).n_unique() if self._held else 0
-
-    def keep_up_to(self, limit: int) -> None:
-        """Forget all values above a limit."""
-        import polars as pl
-
-        with self._lock:
-            if self._held:
-                self._held = [self._together().filter(pl.col(_VALUE) <= limit)]
-
-    def _together(self) -> pl.DataFrame:
-        import polars as pl
-
-        return pl.concat(self._held).group_by(_VALUE, _CODE).agg(pl.col(_ROWS).sum())
-
-    def by_value(self) -> tuple[IntArray, IntArray]:
-        """The values, sorted, and their counts; axes `[value]` and `[value, outcome]`."""
-        if not self._held:
-            return np.empty(0, np.int64), np.empty((0, self._n_outcomes), np.int64)
-        counted = self._together()
-        values, places = np.unique(counted[_VALUE].to_numpy(), return_inverse=True)
-        counts = np.zeros((len(values), self._n_outcomes), dtype=np.int64)
-        counts[places, counted[_CODE].to_numpy()] = counted[_ROWS].to_numpy()
-        return values, counts
+    def counted(self) -> tuple[int, WordArray, IntArray]:
+        """As `ValueCounter.counted`; values are the bits of numbers, and none is left out."""
+        numbers, classes = self._rows()
+        values, places = np.unique(numbers, return_inverse=True)
+        counts = np.zeros((len(values), self._n_classes), dtype=np.int64)
+        np.add.at(counts, (places, classes), 1)
+        return ALL_WORDS, values.view(np.uint64), counts
 
     def reveals_outcome(self) -> bool:
         """Whether the column gives outcomes away."""
+        numbers, classes = self._rows()
+        ends = bin_ends(numbers)
+        kinds = bins_of(numbers, ends) * self._n_classes + classes
+        n_kinds = (2 * len(ends) + 2) * self._n_classes
+        counts = np.bincount(kinds, minlength=n_kinds).reshape(-1, self._n_classes)
+        return counts_reveal_outcome(counts)
+
+
+class ValueCounter:
+    """Counts all rows of some values of a column: of all of them, or of as many as can be held.
+
+    Which ones follows from their hashes, and how many from how many values there are, which is
+    public. Some rows of every value would not do: a value that few rows share would then be one
+    that hardly any do.
+    """
+
+    def __init__(self, n_classes: int, most: int) -> None:
+        """Of no rows; `most` is how many counts are held in the end, zeros too."""
+        self._n_classes, self._most, self._limit = n_classes, most, ALL_WORDS
+        self._lock = threading.Lock()
+        self._held: list[pl.DataFrame] = []
+
+    def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:  # noqa: ARG002 - as numbers
+        """Take in the rows of values whose hash is within the limit. Thread-safe."""
         import polars as pl
 
-        counted = self._together()
-        is_shared = counted.select(pl.col(_ROWS).sum().over(_VALUE) >= ROWS_PER_VALUE).to_series()
-        shared, rare = counted.filter(is_shared), counted.filter(~is_shared)
-        n_right = int(shared.group_by(_VALUE).agg(pl.col(_ROWS).max())[_ROWS].sum())
-        return column_reveals_outcome(self._by_outcome(shared), self._by_outcome(rare), n_right)
+        classes = pl.Series(codes.astype(np.int64) % self._n_classes)
+        pairs = pl.DataFrame({_VALUE: plain_column(values).hash(), _CODE: classes})
+        some = pairs.lazy().filter(pl.col(_VALUE) <= self._limit).group_by(_VALUE, _CODE)
+        counted = some.agg(pl.len().cast(pl.Int64).alias(_ROWS)).collect()
+        with self._lock:
+            self._held.append(counted)
+            if sum(map(len, self._held)) > 2 * self._most:
+                self._held = [self._together()]
 
-    def _by_outcome(self, counted: pl.DataFrame) -> IntArray:
-        """How many rows have each outcome; axes `[outcome]`."""
-        rows = np.bincount(counted[_CODE], counted[_ROWS], minlength=self._n_outcomes)
-        return rows.astype(np.int64)
+    def _together(self) -> pl.DataFrame:
+        """Every value and class once, and no more values than can be held."""
+        import polars as pl
+
+        empty = pl.DataFrame(schema={_VALUE: pl.UInt64, _CODE: pl.Int64, _ROWS: pl.Int64})
+        added = pl.concat([empty, *self._held]).group_by(_VALUE, _CODE).agg(pl.col(_ROWS).sum())
+        # What a slower thread added meanwhile may be beyond the limit.
+        added = added.filter(pl.col(_VALUE) <= self._limit)
+        while added[_VALUE].n_unique() * self._n_classes > self._most and self._limit:
+            self._limit //= 2
+            added = added.filter(pl.col(_VALUE) <= self._limit)
+        return added
+
+    def counted(self) -> tuple[int, WordArray, IntArray]:
+        """The limit; hashes up to it, sorted, axes `[value]`; and counts, `[value, class]`."""
+        added = self._together()
+        values, places = np.unique(added[_VALUE].to_numpy(), return_inverse=True)
+        counts = np.zeros((len(values), self._n_classes), dtype=np.int64)
+        counts[places, added[_CODE].to_numpy()] = added[_ROWS].to_numpy()
+        return self._limit, values, counts
+
+    def reveals_outcome(self) -> bool:
+        """Whether the column gives outcomes away."""
+        return counts_reveal_outcome(self.counted()[2])
 
 
 def leak_notice(name: str, secret: tuple[str, ...], *, is_cluster: bool) -> str:

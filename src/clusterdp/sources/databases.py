@@ -1,6 +1,6 @@
 """The rows of a query, from a database of any kind: stored in private, or some columns in memory.
 
-A kind of database is a module with a context manager `running`, which `source.py: SCHEMES` names.
+A kind of database is a module with a context manager `running_NAME`; `source.py: SCHEMES` lists it.
 Drivers quote values in their errors. Each module turns its driver's errors into ours, which speak
 of the query alone.
 """
@@ -68,7 +68,7 @@ class Query(ABC):
         rows.sink_parquet(path, compression="zstd", compression_level=1, statistics=False)
 
 
-def quoted(name: str) -> str:
+def sql_name(name: str) -> str:
     """A column's name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -83,7 +83,7 @@ def selected(names: Collection[str], types: Mapping[str, str], read_as: Mapping[
     """
     casts = {name: read_as.get(types[name]) for name in names}
     return ", ".join(
-        quoted(name) if kind is None else f"{quoted(name)}::{kind} as {quoted(name)}"
+        sql_name(name) if kind is None else f"{sql_name(name)}::{kind} as {sql_name(name)}"
         for name, kind in casts.items()
     )
 
@@ -140,5 +140,6 @@ def _running(
 ) -> AbstractContextManager[Query]:
     """A query while its connection is open; `scratch` is where rows may be stored, if any."""
     module = import_module(f"clusterdp.sources.{source.database}")
-    running: Callable[..., AbstractContextManager[Query]] = module.running
+    running: Callable[..., AbstractContextManager[Query]]
+    running = getattr(module, f"running_{source.database}")
     return running(source, wanted, scratch)

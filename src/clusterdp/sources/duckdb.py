@@ -99,7 +99,7 @@ class _Stream:
 
 
 @contextmanager
-def running(
+def running_duckdb(
     source: NamedSource,
     wanted: ColumnRequest,  # noqa: ARG001 - values have types of their own
     scratch: Path | None,

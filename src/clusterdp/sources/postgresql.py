@@ -97,7 +97,7 @@ class _PostgresQuery(Query):
 
 
 @contextmanager
-def running(
+def running_postgresql(
     source: NamedSource,
     wanted: ColumnRequest,  # noqa: ARG001 - values have types of their own
     scratch: Path | None,  # noqa: ARG001 - nothing is stored

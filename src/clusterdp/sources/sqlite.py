@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from clusterdp._named import column, columns
 from clusterdp.errors import DataError, raise_alone
-from clusterdp.sources.databases import Query, check_names, quoted
+from clusterdp.sources.databases import Query, check_names, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -63,7 +63,7 @@ class _SqliteQuery(Query):
         if not names:
             return {}
         kinds = ("text", "real", "integer", "blob")
-        asked = [f"max(typeof({quoted(name)}) = '{kind}')" for name in names for kind in kinds]
+        asked = [f"max(typeof({sql_name(name)}) = '{kind}')" for name in names for kind in kinds]
         found = iter(next(self._rows(", ".join(asked), 1))[0])
         types: dict[str, pl.DataType] = {}
         for name in names:
@@ -101,7 +101,7 @@ class _SqliteQuery(Query):
         chosen: list[str] = []
         read: dict[str, pl.DataType] = {}
         for name, kind in schema.items():
-            value = quoted(name)
+            value = sql_name(name)
             if name in self.wanted.numeric:
                 is_number = f"typeof({value}) in ('integer', 'real')"
                 chosen += [
@@ -125,7 +125,7 @@ class _SqliteQuery(Query):
 
 
 @contextmanager
-def running(
+def running_sqlite(
     source: NamedSource,
     wanted: ColumnRequest,
     scratch: Path | None,  # noqa: ARG001 - nothing is stored

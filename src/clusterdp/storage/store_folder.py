@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,8 +39,91 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+class ClaimedFolder(ABC):
+    """A folder of a store, which a run owns by a claim and publishes by a manifest."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _names(self) -> set[str]:
+        """What is there."""
+
+    @abstractmethod
+    def _read(self, name: str) -> bytes | None:
+        """A small file as it is; None if there is none of that name."""
+
+    @abstractmethod
+    def _remove(self, name: str) -> None:
+        """Remove a file."""
+
+    @property
+    def working(self) -> Path:
+        """Beside which this machine stores what it needs meanwhile: in the system's own folder."""
+        return working_of(str(self))
+
+    def manifest(self) -> bytes | None:
+        """The manifest of the release that is there; None if there is none."""
+        return self._read(MANIFEST)
+
+    def check_free(self, claim: str | None = None) -> None:
+        """Raise an OutputError unless the place is free, or is claimed by the same release."""
+        check_system()
+        there = self._names()
+        if MANIFEST in there:
+            raise OutputError(
+                f"{self} exists already, and a release is never overwritten: choose another folder "
+                "(out=..., --out)"
+            )
+        if CLAIM in there and (claim is None or not self._owned(claim)):
+            raise self._claimed()
+        if there and CLAIM not in there:
+            raise OutputError(f"{self} is not empty; choose another folder (out=..., --out)")
+
+    def clear(self, claim: str) -> None:
+        """Remove what killed runs wrote without a manifest, their claim, and what is left here.
+
+        The folder of this machine comes first: a run that is at work has locked it.
+        """
+        remove_private_folders(self.working)
+        self._remove_below(claim)
+
+    def _owned(self, claim: str) -> bool:
+        """Whether runs of a release own the place."""
+        return self._read(CLAIM) == claim.encode()
+
+    def _remove_below(self, claim: str) -> None:
+        """Remove the claim of a release; without a manifest, also everything that is below it."""
+        if not self._owned(claim):
+            return
+        there = self._names()
+        # The claim goes first: a run elsewhere that has lost it publishes nothing.
+        self._remove(CLAIM)
+        if MANIFEST not in there:
+            for name in there - {CLAIM}:
+                self._remove(name)
+            self._remove_folder()
+
+    def _remove_folder(self) -> None:  # noqa: B027 - object stores have no folders
+        """Remove the folder itself, in stores where an empty one is something."""
+
+    def _claimed(self) -> OutputError:
+        return OutputError(
+            f"another run is publishing at {self}, or was interrupted there: finish that release "
+            "(--resume), or choose another folder (out=..., --out)"
+        )
+
+    def _check_claim(self, claim: str, sealed: bytes) -> None:
+        """Raise an OutputError if somebody else took the place, unless this manifest is there."""
+        if not self._owned(claim) and self.manifest() != sealed:
+            raise OutputError(f"somebody took the claim of this run at {self} away")
+
+    def _remove_claim(self) -> None:
+        with suppress(OutputError):  # `clear` tries again; it harms no reader
+            self._remove(CLAIM)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class StoreFolder:
+class StoreFolder(ClaimedFolder):
     """A folder of an object store, published by its manifest."""
 
     store: ObjectStore
@@ -52,25 +136,14 @@ class StoreFolder:
     def __str__(self) -> str:
         return str(self.store)
 
-    @property
-    def working(self) -> Path:
-        """Beside which this machine stores what it needs meanwhile: in the system's own folder."""
-        return working_of(str(self))
+    def _names(self) -> set[str]:
+        return set(self.store.sizes())
 
-    def check_free(self, claim: str | None = None) -> None:
-        """Raise an OutputError unless the place is free, or is claimed by the same release."""
-        check_system()
-        there = set(self.store.sizes())
-        if MANIFEST in there:
-            raise OutputError(
-                f"{self} exists already, and a release is never overwritten: choose another folder "
-                "(out=..., --out)"
-            )
-        if CLAIM in there:
-            if claim is None or self.store.read(CLAIM) != claim.encode():
-                raise self._claimed()
-        elif there:
-            raise OutputError(f"{self} is not empty; choose another folder (out=..., --out)")
+    def _read(self, name: str) -> bytes | None:
+        return self.store.read(name)
+
+    def _remove(self, name: str) -> None:
+        self.store.remove(name)
 
     @contextmanager
     def staged(self, claim: str) -> Iterator[Staged]:
@@ -85,25 +158,6 @@ class StoreFolder:
             self._claim(claim)  # somebody may have removed it in the meantime
             self._publish(folder, claim)
             shutil.rmtree(folder, ignore_errors=True)
-
-    def manifest(self) -> bytes | None:
-        """The manifest of the release that is there; None if there is none."""
-        return self.store.read(MANIFEST)
-
-    def clear(self, claim: str) -> None:
-        """Remove what killed runs uploaded without a manifest, their claim, and what is left here.
-
-        The folder of this machine comes first: a run that is at work has locked it.
-        """
-        remove_private_folders(self.working)
-        there = set(self.store.sizes())
-        if CLAIM not in there or self.store.read(CLAIM) != claim.encode():
-            return
-        # The claim goes first: a run elsewhere that has lost it publishes nothing.
-        self.store.remove(CLAIM)
-        if MANIFEST not in there:
-            for name in there - {CLAIM}:
-                self.store.remove(name)
 
     def _claim(self, claim: str) -> None:
         """Own the place.
@@ -120,7 +174,7 @@ class StoreFolder:
             )
         if not created:
             self.check_free(claim)
-            if self.store.read(CLAIM) != claim.encode():
+            if not self._owned(claim):
                 raise self._claimed()
             return
         try:
@@ -131,7 +185,7 @@ class StoreFolder:
 
     def _check_empty(self) -> None:
         """Raise an OutputError if there is anything but the claim."""
-        there = set(self.store.sizes()) - {CLAIM}
+        there = self._names() - {CLAIM}
         if there:
             what = "exists already" if MANIFEST in there else "is not empty"
             raise OutputError(f"{self} {what}; choose another folder (out=..., --out)")
@@ -141,8 +195,7 @@ class StoreFolder:
         # What the manifest does not name stays here, whatever it is.
         for name in sorted(json.loads(sealed)["files"]):
             self.store.upload(name, folder / name)
-        if self.store.read(CLAIM) != claim.encode() and self.manifest() != sealed:
-            raise OutputError(f"somebody took the claim of this run at {self} away")
+        self._check_claim(claim, sealed)
         # An answer that was lost is asked for again: the manifest that is there may be this one.
         if not self.store.create(MANIFEST, sealed) and self.manifest() != sealed:
             raise OutputError(f"{self} was published by somebody else in the meantime")
@@ -152,15 +205,5 @@ class StoreFolder:
         """Leave the place free if nothing was uploaded, by this run or an earlier one."""
         with suppress(OutputError):
             self._check_empty()
-            if self.store.read(CLAIM) == claim.encode():
+            if self._owned(claim):
                 self._remove_claim()
-
-    def _remove_claim(self) -> None:
-        with suppress(OutputError):  # `clear` tries again; it harms no reader
-            self.store.remove(CLAIM)
-
-    def _claimed(self) -> OutputError:
-        return OutputError(
-            f"another run is publishing at {self}, or was interrupted there: finish that release "
-            "(--resume), or choose another folder (out=..., --out)"
-        )

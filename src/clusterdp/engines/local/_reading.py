@@ -8,7 +8,7 @@ columns while they are published; they only warn.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,25 +17,21 @@ from clusterdp.errors import TableChangedError
 from clusterdp.rows.ids import IdCollector
 from clusterdp.rows.keys import Fingerprint
 from clusterdp.rows.leaks import (
+    NumberSample,
     RowOrder,
     ValueCounter,
-    bin_ends,
-    bins_of,
-    counts_reveal_outcome,
     has_order,
     leak_notice,
-    some_numbers,
+    sampling_step,
     strata_of,
 )
 from clusterdp.rows.tally import CountPlan, Tally
-from clusterdp.rows.value_codes import plain_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import polars as pl
 
-    from clusterdp._arrays import CodeArray, FloatArray, IntArray
     from clusterdp.engines.base import Pass
     from clusterdp.rows.encoding import RowCodes
     from clusterdp.rows.tally import CountRequest
@@ -164,22 +160,10 @@ class TallyConsumer:
 
 # Of numbers, about this many rows are looked at: more than enough for bins of some rows each.
 _SAMPLED_NUMBERS = 2**19
-# Values and outcomes that are counted of other columns.
+# Values times classes of outcomes that are counted of other columns.
 _MOST_COUNTED = 2**21
-# Bins times outcomes that an array may have.
-_MOST_COUNTS = 2**24
-
-
-class _Column(Protocol):
-    """How the values of a column go with outcomes."""
-
-    def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:
-        """Take in successive rows. Safe to call from several threads."""
-        ...
-
-    def reveals_outcome(self) -> bool:
-        """Whether the column gives outcomes away."""
-        ...
+# Of many outcomes, several count as one: so many bins of each can be held.
+_MOST_CLASSES = 2**9
 
 
 class KeptColumns:
@@ -216,71 +200,8 @@ class KeptColumns:
         ]
 
 
-def _column(kind: pl.DataType, n_rows: int, n_outcomes: int) -> _Column:
+def _column(kind: pl.DataType, n_rows: int, n_outcomes: int) -> NumberSample | ValueCounter:
+    n_classes = min(n_outcomes, _MOST_CLASSES)
     if has_order(kind):
-        return _Numbers(n_rows, n_outcomes)
-    return _Values(n_outcomes)
-
-
-class _Numbers:
-    """Numbers and times of every so many rows, to be put into bins in the end."""
-
-    def __init__(self, n_rows: int, n_outcomes: int) -> None:
-        # An odd step, so that tables that alternate are not looked at on one side alone.
-        self._step = 1 if n_rows < 2 * _SAMPLED_NUMBERS else (n_rows // _SAMPLED_NUMBERS) | 1
-        self._n_outcomes, self._lock = n_outcomes, threading.Lock()
-        self._held: list[tuple[FloatArray, CodeArray]] = []
-
-    def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:
-        """Take in the rows whose numbers are multiples of the step."""
-        some = slice(-first_row % self._step, None, self._step)
-        taken = some_numbers(values, some), codes[some].copy()
-        with self._lock:
-            self._held.append(taken)
-
-    def reveals_outcome(self) -> bool:
-        """Whether the column gives outcomes away."""
-        values, codes = map(np.concatenate, zip(*self._held, strict=True))
-        return counts_reveal_outcome(_count_bins(values, codes, self._n_outcomes))
-
-
-def _count_bins(values: FloatArray, codes: CodeArray, n_codes: int) -> IntArray:
-    """How many rows have each outcome in each bin; axes `[bin, outcome]`."""
-    ends = bin_ends(values)
-    many = 2 * len(ends) + 2
-    # Of very many outcomes, those beyond what an array can hold count as one.
-    n_codes = min(n_codes, max(1, _MOST_COUNTS // many))
-    kinds = bins_of(values, ends) * n_codes + np.minimum(codes, n_codes - 1)
-    return np.bincount(kinds, minlength=many * n_codes).reshape(-1, n_codes)
-
-
-class _Values:
-    """Counts all rows of some values of a column: of all of them, or of as many as can be held.
-
-    Which ones follows from their hashes. Some rows of every value would not do: a value that few
-    rows share would then be one that hardly any do.
-    """
-
-    def __init__(self, n_outcomes: int) -> None:
-        self._counter, self._lock = ValueCounter(n_outcomes), threading.Lock()
-        self._limit = 2**64 - 1
-
-    def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:  # noqa: ARG002 - as numbers
-        """Take in the rows of values whose hash is within the limit."""
-        import polars as pl
-
-        hashes, numbers = plain_column(values).hash(), pl.Series(codes)
-        limit = self._limit
-        if limit < 2**64 - 1:
-            within = hashes <= limit
-            hashes, numbers = hashes.filter(within), numbers.filter(within)
-        self._counter.add(hashes, numbers.to_numpy())
-        with self._lock:
-            while self._counter.n_held > _MOST_COUNTED and self._limit:
-                self._limit //= 2
-                self._counter.keep_up_to(self._limit)
-
-    def reveals_outcome(self) -> bool:
-        """Whether the column gives outcomes away."""
-        self._counter.keep_up_to(self._limit)  # what a slower thread added meanwhile
-        return self._counter.reveals_outcome()
+        return NumberSample(n_classes, sampling_step(n_rows, _SAMPLED_NUMBERS))
+    return ValueCounter(n_classes, _MOST_COUNTED)

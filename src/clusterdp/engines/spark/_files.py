@@ -27,10 +27,9 @@ from clusterdp.storage.folder import (
     PARTIAL_SUFFIX,
     FileSum,
     Staged,
-    remove_private_folders,
     working_folder,
-    working_of,
 )
+from clusterdp.storage.store_folder import ClaimedFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +136,7 @@ _COMING = f"_clusterdp{PARTIAL_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HadoopFolder:
+class HadoopFolder(ClaimedFolder):
     """A folder on such a store, published by its manifest.
 
     Attributes:
@@ -161,31 +160,12 @@ class HadoopFolder:
     def __str__(self) -> str:
         return self.uri
 
-    @property
-    def working(self) -> Path:
-        """Beside which this machine stores what it needs meanwhile: in the system's own folder."""
-        return working_of(self.uri)
-
-    def check_free(self, claim: str | None = None) -> None:
-        """Raise an OutputError unless the place is free, or is claimed by the same release."""
-        there = self._names()
-        if MANIFEST in there or (there and CLAIM not in there):
-            raise OutputError(
-                f"{self.uri} exists already, and a release is never overwritten: choose another "
-                "folder (out=..., --out)"
-            )
-        if CLAIM in there and (claim is None or self._read(CLAIM) != claim.encode()):
-            raise OutputError(
-                f"another run is publishing at {self.uri}, or was interrupted there: finish that "
-                "release (--resume), or choose another folder (out=..., --out)"
-            )
-
     @contextmanager
     def staged(self, claim: str) -> Iterator[Staged]:
         """A private folder of this machine for small files, and the place itself for rows."""
         with working_folder(self.working) as folder:
             self.check_free(claim)
-            self._remove_rows(claim)
+            self._remove_below(claim)
             with self._errors():
                 # Two runs at once: only one can create it.
                 created = self._store().create(self._path(CLAIM), False)  # noqa: FBT003 - Java has no names
@@ -196,33 +176,11 @@ class HadoopFolder:
                 self._publish(folder, claim)
             except BaseException:
                 if MANIFEST not in self._names():
-                    self._remove_rows(claim)
+                    self._remove_below(claim)
                 raise
             shutil.rmtree(folder, ignore_errors=True)
 
-    def manifest(self) -> bytes | None:
-        """The manifest of the release that is there; None if there is none."""
-        return self._read(MANIFEST)
-
-    def clear(self, claim: str) -> None:
-        """Remove what killed runs wrote without a manifest, their claim, and what is left here.
-
-        The folder of this machine comes first: a run that is at work has locked it.
-        """
-        remove_private_folders(self.working)
-        if MANIFEST not in self._names():
-            self._remove_rows(claim)
-        elif self._read(CLAIM) == claim.encode():
-            self._remove(CLAIM)
-
-    def _remove_rows(self, claim: str) -> None:
-        """Remove everything that is below the claim of a release."""
-        if self._read(CLAIM) != claim.encode():
-            return
-        # The claim goes first: a run elsewhere that has lost it publishes nothing.
-        self._remove(CLAIM)
-        for name in self._names():
-            self._remove(name)
+    def _remove_folder(self) -> None:
         with suppress(OutputError), self._errors():  # by now it may be somebody else's
             self._store().delete(self._path(), False)  # noqa: FBT003
 
@@ -233,12 +191,10 @@ class HadoopFolder:
             for name in names:
                 self._copy(store, folder / name, name)
             self._copy(store, folder / MANIFEST, _COMING)
-            if self._read(CLAIM) != claim.encode():
-                raise OutputError(f"somebody took the claim of this run at {self} away")
+            self._check_claim(claim, (folder / MANIFEST).read_bytes())
             if not store.rename(self._path(_COMING), self._path(MANIFEST)):
                 raise OutputError(f"{self} was published by somebody else in the meantime")
-        with suppress(OutputError):  # `clear` tries again; it harms no reader
-            self._remove(CLAIM)
+        self._remove_claim()
 
     def _copy(self, store: Any, path: Path, name: str) -> None:
         store.copyFromLocalFile(hadoop_path(self.spark, f"file://{path}")[1], self._path(name))

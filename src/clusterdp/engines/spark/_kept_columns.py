@@ -8,29 +8,30 @@ gets, for each column, how many rows of each outcome have shared values and rare
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from clusterdp._named import unnamed
 from clusterdp.engines.spark._parcels import PARCEL_BYTES
 from clusterdp.rows.leaks import (
+    ALL_WORDS,
+    NumberSample,
     ValueCounter,
     bin_ends,
     bins_of,
     column_reveals_outcome,
     has_order,
+    sampling_step,
     shared_and_rare,
-    some_numbers,
 )
-from clusterdp.rows.value_codes import plain_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import polars as pl
 
-    from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
+    from clusterdp._arrays import IntArray, WordArray
     from clusterdp.rows.encoding import RowCodes, RowEncoder
 
 
@@ -40,7 +41,6 @@ _MOST_NUMBERS, _MOST_COUNTS = 2**17, 2**22
 _MOST_SENT, _MOST_ADDED = 2**18, 2**22
 # Of many outcomes, several count as one.
 _MOST_CLASSES = 64
-_ALL_WORDS = 2**64 - 1
 _WORD_BYTES = 8
 
 
@@ -80,8 +80,7 @@ def all_pairs(
     for secret, many in enumerate(encoder.secret_sizes):
         n_classes = min(many, _MOST_CLASSES)
         n_looked_at = min(_MOST_NUMBERS, _MOST_COUNTS // n_classes)
-        # An odd step, so that tables that alternate are not looked at on one side alone.
-        step = 1 if n_rows < 2 * n_looked_at else (n_rows // n_looked_at) | 1
+        step = sampling_step(n_rows, n_looked_at)
         pairs += [Pair(secret, name, has_order(kinds[name]), n_classes, step) for name in kinds]
     return tuple(pairs)
 
@@ -117,25 +116,18 @@ class ValueCounts(NamedTuple):
         return cls(int(words[0]), words[1:end], counts)
 
 
-class _Counter(Protocol):
-    """Counts the outcomes of values."""
-
-    def add(self, values: pl.Series, classes: CodeArray) -> None:
-        """Take in successive rows."""
-        ...
-
-    def counted(self) -> ValueCounts:
-        """What was counted."""
-        ...
-
-
 class KeptCounts:
     """Counts the kept columns of a partition, batch by batch."""
 
     def __init__(self, pairs: tuple[Pair, ...], encoder: RowEncoder) -> None:
         self._encoder = encoder
-        kinds = ((pair, _Numbers if pair.is_number else _Values) for pair in pairs)
-        self._counters: dict[Pair, _Counter] = {pair: kind(pair) for pair, kind in kinds}
+        self._counters = {
+            pair: NumberSample(pair.n_classes, pair.step)
+            if pair.is_number
+            else ValueCounter(pair.n_classes, _MOST_SENT)
+            for pair in pairs
+        }
+        self._n_rows = 0
 
     def add(self, batch: pl.DataFrame, rows: RowCodes) -> None:
         """Take in a batch, unless it has rows that cannot be used: the table is then refused."""
@@ -143,79 +135,21 @@ class KeptCounts:
             return
         codes = self._encoder.secrets(batch, rows)
         for pair, counter in self._counters.items():
-            counter.add(unnamed(batch[pair.name]), codes[pair.secret] % pair.n_classes)
+            counter.add(self._n_rows, unnamed(batch[pair.name]), codes[pair.secret])
+        self._n_rows += len(batch)
 
     def parcels(self) -> Iterator[tuple[int, bytes]]:
         """What was counted, by the places of pairs."""
         for place, counter in enumerate(self._counters.values()):
-            for held in counter.counted().parcels():
+            for held in ValueCounts(*counter.counted()).parcels():
                 yield place, held
-
-
-class _Numbers:
-    """Counts every so many rows of numbers."""
-
-    def __init__(self, pair: Pair) -> None:
-        self._pair, self._n_rows = pair, 0
-        self._numbers: list[FloatArray] = []
-        self._classes: list[CodeArray] = []
-
-    def add(self, values: pl.Series, classes: CodeArray) -> None:
-        """Take in successive rows."""
-        some = slice(-self._n_rows % self._pair.step, None, self._pair.step)
-        self._n_rows += len(values)
-        self._numbers.append(some_numbers(values, some))
-        self._classes.append(classes[some].copy())
-
-    def counted(self) -> ValueCounts:
-        """The bits of numbers, and their counts."""
-        numbers = np.concatenate([*self._numbers, np.empty(0)])
-        values, places = np.unique(numbers, return_inverse=True)
-        counts = np.zeros((len(values), self._pair.n_classes), dtype=np.int64)
-        for_each = np.concatenate([*self._classes, np.empty(0, dtype=np.int64)]).astype(np.int64)
-        np.add.at(counts, (places, for_each), 1)
-        return ValueCounts(_ALL_WORDS, values.view(np.uint64), counts)
-
-
-class _Values:
-    """Counts all rows of the values whose hashes are within a limit.
-
-    How low that is follows from how many values there are, which is public. Some rows of every
-    value would not do: a value that few rows share would then be one that hardly any do.
-    """
-
-    def __init__(self, pair: Pair) -> None:
-        self._n_classes, self._limit = pair.n_classes, _ALL_WORDS
-        self._counter = ValueCounter(pair.n_classes)
-
-    def add(self, values: pl.Series, classes: CodeArray) -> None:
-        """Take in successive rows."""
-        import polars as pl
-
-        hashes = plain_column(values).hash()
-        within = hashes <= self._limit
-        self._counter.add(hashes.filter(within), pl.Series(classes).filter(within).to_numpy())
-        if self._counter.n_held > 2 * _MOST_SENT:
-            self._leave_out()
-
-    def _leave_out(self) -> None:
-        """Forget some values if there are too many."""
-        while self._counter.n_values * self._n_classes > _MOST_SENT and self._limit:
-            self._limit //= 2
-            self._counter.keep_up_to(self._limit)
-
-    def counted(self) -> ValueCounts:
-        """The hashes of values, and their counts."""
-        self._leave_out()
-        values, counts = self._counter.by_value()
-        return ValueCounts(self._limit, values.astype(np.uint64), counts)
 
 
 class KeptSums:
     """Adds up what all partitions counted of a pair."""
 
     def __init__(self, pair: Pair) -> None:
-        self._pair, self._limit = pair, _ALL_WORDS
+        self._pair, self._limit = pair, ALL_WORDS
         self._held: list[ValueCounts] = []
         self._n_held = 0
 
