@@ -18,7 +18,6 @@ class Progress(Protocol):
 
     def stage(self, name: str, n_rows: int) -> RowsDone:
         """Start a stage over that many rows; returns what to call with rows done."""
-        ...
 
 
 class NoProgress:

@@ -313,7 +313,7 @@ def killed(
 
     with monkeypatch.context() as patched:
         patched.setattr("clusterdp.releasing.targets.cells_table", kill)
-        patched.setattr(HadoopFolder, "_remove_rows", lambda *_: None)
+        patched.setattr(HadoopFolder, "_remove_below", lambda *_: None)
         patched.setattr("shutil.rmtree", lambda *_, **__: None)
         with pytest.raises(KilledError):
             cdp.publish(str(source), out=out, ledger=ledger, **PAID)

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from clusterdp.engines.spark import _parcels as spark_parcels
-from clusterdp.engines.spark._counting import AddUp, Parts
+from clusterdp.engines.spark._counting import Parts
 from clusterdp.engines.spark._parcels import (
     Parcel,
     RowPacker,
@@ -77,7 +77,7 @@ def test_numbers_arrive_at_their_parts(rng: np.random.Generator) -> None:
 
 def added(parts: Parts, *parcels: Parcel) -> dict[int, tuple[int, int]]:
     """What a part adds up to, by place: low and high halves."""
-    batches = AddUp(parts=parts)(iter([to_batch(parcels)]))
+    batches = parts.add_up(iter([to_batch(parcels)]))
     columns = (batch.to_pydict() for batch in batches)
     return {
         place: (low, high)

@@ -208,7 +208,7 @@ class EngineTable(TableOptions, ABC):
         Raises:
             DataError: If a column has gaps, or texts that cannot be shown everywhere.
         """
-        found = self.read_cells(CellOptions.of(self.columns, control))
+        found = self.read_cells(CellOptions(self.columns, control))
         for name in self.unplain_columns():
             raise unplain(name, "keep")
         return found
@@ -244,13 +244,18 @@ class EngineTable(TableOptions, ABC):
     def like(self, published: pl.DataFrame) -> Any:
         """Another published table as a frame of the same library."""
 
-    def check(self, asked: Pass, tally: Tally, count_repeated: Callable[[], int]) -> None:
+    def check(
+        self, asked: Pass, tally: Tally, count_repeated: Callable[[], int]
+    ) -> tuple[str, ...]:
         """Raise an error, see `run`, unless every row that was counted can be used.
 
         Args:
             asked: The pass.
             tally: What it counted.
             count_repeated: Counts the rows that repeat the id of another.
+
+        Returns:
+            Warnings to the owner that outcomes were clipped.
         """
         if not tally.in_space:
             refuse_text(self.text_shapes(), self)
@@ -261,6 +266,7 @@ class EngineTable(TableOptions, ABC):
             sizes = [of_cells.sum(axis=0) for of_cells in sizes]
         if not all(np.array_equal(sizes[0], found) for found in sizes[1:]):
             raise TableChangedError
+        return clipping_notices(tally, self)
 
 
 class Engine(Protocol):
@@ -271,7 +277,6 @@ class Engine(Protocol):
 
     def place(self, out: str) -> Destination:
         """A folder to publish."""
-        ...
 
     def table(self, source: Any, asked: TableOptions, out: str | None) -> EngineTable:
         """A source as a table.
@@ -279,11 +284,9 @@ class Engine(Protocol):
         `out` is where it is going to be published. Without one, only the layout of what has a name
         can be read.
         """
-        ...
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""
-        ...
 
 
 def refuse_text(counts: Mapping[str, Sequence[int]], table: TableOptions) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp._named import column, unnamed
+from clusterdp._named import unnamed
 from clusterdp._text import counted
 from clusterdp.cells.layout import (
     EVERYONE,
@@ -42,55 +42,28 @@ class CellOptions(NamedTuple):
     """What is needed to read the cells of a table, and nothing else of it.
 
     Attributes:
-        cluster: The column of clusters; `"a,b"` crosses two. None if there are none.
-        arm: The column of arms.
+        columns: Which column plays which part. Of a private cluster, nothing is read.
         control: The control arm; None for the default.
         size: The column with the number of units that a row stands for; None if each is one.
-        breakdowns: The columns of each breakdown.
-        assigned_by: The column of groups that arms were assigned to; None for units.
-        folds: How many folds units are put in.
-        secret: Columns that clusters cannot be crossed from, see `Columns.secret`.
-        unit: The column of ids, where a unit may have several rows and is counted once; else None.
-        ids: The column of ids, of which each row has its own; else None.
-        kept: Public columns that are going to be published as they are.
-        private: The column of a private cluster; None where clusters are public.
+        several_rows: Whether a unit may have several rows, and is counted once.
     """
 
-    cluster: str | None
-    arm: str
+    columns: Columns
     control: Any = None
     size: str | None = None
-    breakdowns: tuple[tuple[str, ...], ...] = ()
-    assigned_by: str | None = None
-    folds: int = 1
-    secret: tuple[str, ...] = ()
-    unit: str | None = None
-    ids: str | None = None
-    kept: tuple[str, ...] = ()
-    private: str | None = None
+    several_rows: bool = False
 
-    @classmethod
-    def of(cls, columns: Columns, control: Any = None, size: str | None = None) -> CellOptions:
-        """What is needed of a table whose columns play these parts; a private cluster is not."""
-        return cls(
-            None if columns.private_cluster else columns.cluster,
-            columns.arm,
-            control,
-            size,
-            breakdowns=columns.breakdowns,
-            assigned_by=columns.assigned_by,
-            folds=columns.folds,
-            secret=columns.secret,
-            ids=columns.unit or None,
-            kept=columns.kept,
-            private=columns.cluster if columns.private_cluster else None,
-        )
+    @property
+    def cluster(self) -> str | None:
+        """The column of public clusters; `"a,b"` crosses two. None if there are none."""
+        return None if self.columns.private_cluster else self.columns.cluster
 
     @property
     def groups(self) -> dict[str, str]:
         """The columns that units are counted by, with the parts they play."""
-        cut_by = (name for names in self.breakdowns for name in names)
-        named = {self.assigned_by: "assigned by", self.cluster: "cluster", self.arm: "arm"}
+        columns = self.columns
+        cut_by = (name for names in columns.breakdowns for name in names)
+        named = {columns.assigned_by: "assigned by", self.cluster: "cluster", columns.arm: "arm"}
         return {
             **dict.fromkeys(cut_by, "breakdown"),
             **{name: part for name, part in named.items() if name is not None},
@@ -99,33 +72,35 @@ class CellOptions(NamedTuple):
     @property
     def parts(self) -> dict[str, str]:
         """The columns that cells follow from, with the parts they play."""
-        more = {self.size: "size", self.unit: "unit"}
-        return self.groups | {name: part for name, part in more.items() if name is not None}
+        more = {} if self.size is None else {self.size: "size"}
+        return self.groups | more | ({self.columns.unit: "unit"} if self.several_rows else {})
 
     @property
     def checked(self) -> dict[str, str]:
         """What a release needs beside them, and is public; nothing of a table of cells."""
         if self.size is not None:
             return {}
-        ids = {} if self.ids is None else {self.ids: "unit"}
-        return ids | {name: "kept" for name in self.kept if name not in self.groups}
+        ids = {self.columns.unit: "unit"} if self.columns.unit else {}
+        return ids | {name: "kept" for name in self.columns.kept if name not in self.groups}
 
     @property
     def needed(self) -> dict[str, str]:
         """All columns that a table must have, with the parts they play."""
-        private = {} if self.private is None else {self.private: PRIVATE_CLUSTER}
+        columns = self.columns
+        is_private = columns.private_cluster and columns.cluster is not None
+        private = {str(columns.cluster): PRIVATE_CLUSTER} if is_private else {}
         return self.parts | self.checked | private
 
     @property
     def wanted(self) -> ColumnRequest:
         """What a table by name is read for."""
         public = {*self.parts, *self.checked, *possible_parts(self.cluster)}
-        return ColumnRequest(public=public, unit=self.unit or self.ids)
+        return ColumnRequest(public=public, unit=self.columns.unit or None)
 
 
 def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
     """Raise a DataError unless columns that a plan or a release reads hold what they may."""
-    cut_by = {name for names in asked.breakdowns for name in names}
+    cut_by = {name for names in asked.columns.breakdowns for name in names}
     check_label_types(schema, [name for name in asked.groups if name not in cut_by], cut_by)
     for name, part in asked.checked.items():
         (check_ids if part == "unit" else check_kept)(name, schema[name])
@@ -143,7 +118,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     """
     import polars as pl
 
-    arm, control = asked.arm, asked.control
+    columns, control, arm = asked.columns, asked.control, asked.columns.arm
     if len(sizes) == 0:
         raise DataError("the table has no rows")
     size, n_rows = sizes["size"], sizes["n_rows"]
@@ -164,14 +139,13 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         if n_unplain(sizes[name]):
             raise unplain(name, part)
     arms = ValueCodes.from_column(sizes[arm])
-    if asked.assigned_by is not None:
-        _check_assigned(sizes, asked.assigned_by, arm)
+    assigned = _assigned_groups(sizes, columns, size, arms)
     encoder = CellEncoder(
         clusters=None if asked.cluster is None else ValueCodes.from_column(sizes[asked.cluster]),
         arms=arms,
         breakdowns={
             name: ValueCodes.from_column(sizes[name])
-            for names in asked.breakdowns
+            for names in columns.breakdowns
             for name in names
         },
     )
@@ -186,12 +160,12 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
 
     cells = encoder.encode(sizes, asked.cluster, arm) // n_arms
     breakdowns = []
-    for names in asked.breakdowns:
+    for names in columns.breakdowns:
         groups = tuple(encoder.breakdowns[name].texts() for name in names)
         _check_groups(names, math.prod(map(len, groups)))
         found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
         # Groups that were assigned as a whole tell how much groups differ.
-        if (found > 0).sum(axis=1).max() < 2 and names != (asked.assigned_by,):
+        if (found > 0).sum(axis=1).max() < 2 and names != (columns.assigned_by,):
             raise DataError(
                 f"every group of the breakdown by {','.join(names)} has units in one arm alone, so "
                 "that no effect can be seen there; leave it out (breakdown=..., --breakdown)"
@@ -203,37 +177,41 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         control=default_control(labels) if control is None else find_arm(labels, control),
         sizes=count(cells, len(clusters)),
         breakdowns=tuple(breakdowns),
-        folds=asked.folds,
-        assigned=_assigned_groups(sizes, asked, size, arms),
+        folds=columns.folds,
+        assigned=assigned,
     )
     return layout, encoder
 
 
 def _assigned_groups(
-    sizes: pl.DataFrame, asked: CellOptions, n_units: pl.Series, arms: ValueCodes
+    sizes: pl.DataFrame, columns: Columns, n_units: pl.Series, arms: ValueCodes
 ) -> AssignedGroups | None:
-    """The groups that were assigned to arms as a whole, each to one; None if units were."""
+    """The groups that were assigned to arms as a whole; None if units were.
+
+    Raises:
+        DataError: If a group has several arms.
+    """
     import polars as pl
 
-    if asked.assigned_by is None:
+    if columns.assigned_by is None:
         return None
     named = pl.DataFrame(
-        {"group": sizes[asked.assigned_by], "arm": arms.encode(sizes[asked.arm]), "size": n_units}
+        {
+            "group": sizes[columns.assigned_by],
+            "arm": arms.encode(sizes[columns.arm]),
+            "size": n_units,
+        }
     )
-    groups = named.group_by("group").agg(pl.col("arm").first(), pl.col("size").sum())
-    return AssignedGroups.from_sizes(groups["arm"].to_list(), groups["size"].to_list())
-
-
-def _check_assigned(sizes: pl.DataFrame, groups: str, arm: str) -> None:
-    """Raise a DataError unless every group has one arm."""
-    arms = sizes.group_by(column(groups)).agg(column(arm).n_unique())
-    several = arms.filter(column(arm) > 1)
-    if len(several):
+    arm = pl.col("arm")
+    groups = named.group_by("group").agg(arm.first(), pl.col("size").sum(), n_arms=arm.n_unique())
+    n_several = int((groups["n_arms"] > 1).sum())
+    if n_several:
         raise DataError(
-            f"{counted(len(several), 'group')} of {groups!r} (assigned by) have units in several "
-            "arms, so arms were not assigned to them as a whole; leave out assigned_by "
+            f"{counted(n_several, 'group')} of {columns.assigned_by!r} (assigned by) have units in "
+            "several arms, so arms were not assigned to them as a whole; leave out assigned_by "
             "(--assigned-by), or give the column that arms were assigned by"
         )
+    return AssignedGroups.from_sizes(groups["arm"].to_list(), groups["size"].to_list())
 
 
 def _check_groups(names: tuple[str, ...], n_groups: int) -> None:

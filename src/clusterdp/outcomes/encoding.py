@@ -147,6 +147,7 @@ class OutcomeCodes:
         positions: Each row's place among the combinations, numbers taken at the grid point below
             them. Rows outside the space have the first place after the last combination. Axes
             `[row]`.
+        categories: The category at that position, −1 if there is none; axes `[row]`.
         steps: Each number clipped to its range, in steps above its lower end: sums are of these.
             Axes `[number, row]`.
         lower: The position of the grid point at or below each number; axes `[number, row]`.
@@ -159,6 +160,7 @@ class OutcomeCodes:
     """
 
     positions: npt.NDArray[np.int32]
+    categories: npt.NDArray[np.int16]
     steps: Steps
     lower: npt.NDArray[np.uint8]
     n_missing: int = 0
@@ -166,10 +168,18 @@ class OutcomeCodes:
     n_broken: int = 0
     n_clipped: tuple[int, ...] = ()
 
+    @property
+    def sound(self) -> bool:
+        """Whether every row has outcomes of the space that break no implication."""
+        return not (self.n_missing or self.n_outside or self.n_broken)
+
     def part(self, rows: npt.NDArray[Any]) -> OutcomeCodes:
         """Some of the rows, by their places, in which nothing is missing, outside or broken."""
         return OutcomeCodes(
-            positions=self.positions[rows], steps=self.steps[:, rows], lower=self.lower[:, rows]
+            positions=self.positions[rows],
+            categories=self.categories[rows],
+            steps=self.steps[:, rows],
+            lower=self.lower[:, rows],
         )
 
 
@@ -252,20 +262,17 @@ class OutcomeEncoder:
         if n_outside:
             positions[outside] = len(self.table) // 2
         numbers = [part for part in encoded if part.steps is not None]
-        shape = (len(numbers), len(positions))
+        shape, categories = (len(numbers), len(positions)), self.table[positions]
         return OutcomeCodes(
             positions=positions,
+            categories=categories,
             steps=np.array([part.steps for part in numbers], dtype=np.int32).reshape(shape),
             lower=np.array([part.lower for part in numbers], dtype=np.uint8).reshape(shape),
             n_outside=n_outside,
             # Rounding changes no side of an implication: a row breaks one before it, or never.
-            n_broken=self._n_in_none(positions) - n_outside if self._has_broken else 0,
+            n_broken=int(np.count_nonzero(categories < 0)) - n_outside if self._has_broken else 0,
             n_clipped=tuple(int(np.count_nonzero(part.clipped)) for part in encoded),
         )
-
-    def _n_in_none(self, positions: npt.NDArray[np.int32]) -> int:
-        """How many rows are in no category: outside the space, or breaking an implication."""
-        return int(np.count_nonzero(self.table[positions] < 0))
 
     def _count_missing(self, observed: list[npt.NDArray[Any]]) -> int:
         """How many rows have a NaN where none may be."""
@@ -281,6 +288,7 @@ class OutcomeEncoder:
         shape = (len(self.numbers), n_rows)
         return OutcomeCodes(
             positions=np.full(n_rows, len(self.table) // 2, dtype=np.int32),
+            categories=np.full(n_rows, -1, dtype=np.int16),
             steps=np.zeros(shape, dtype=np.int32),
             lower=np.zeros(shape, dtype=np.uint8),
             n_missing=n_missing,
@@ -305,6 +313,7 @@ def _blocks(n_rows: int) -> list[slice]:
 def _joined(blocks: list[OutcomeCodes]) -> OutcomeCodes:
     return OutcomeCodes(
         positions=np.concatenate([block.positions for block in blocks]),
+        categories=np.concatenate([block.categories for block in blocks]),
         steps=np.concatenate([block.steps for block in blocks], axis=1),
         lower=np.concatenate([block.lower for block in blocks], axis=1),
         n_outside=sum(block.n_outside for block in blocks),

@@ -201,10 +201,10 @@ def _outcome_notes(source: Any, request: Request) -> list[str]:
 
 def _read_cells(source: Any, draft: Draft) -> tuple[Layout, tuple[str, ...]]:
     options = draft.request.options
-    asked = CellOptions.of(draft.columns, options.control, options.size)
+    asked = CellOptions(draft.columns, options.control, options.size)
     if draft.request.aggregates and options.size is None:
         options.require("unit")
-        asked = asked._replace(unit=options.unit)
+        asked = asked._replace(several_rows=True)
     table = by_name(source, options)
     with ExitStack() as stack:
         engine = engine_for(table, options, stack)

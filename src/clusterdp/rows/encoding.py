@@ -59,7 +59,7 @@ class RowCodes(NamedTuple):
     ids: UnitIds
     hashes: WordArray
     cells: IntArray
-    questions: tuple[EncodedQuestion, ...]
+    questions: tuple[OutcomeCodes, ...]
     question_codes: CodeArray | None
     groups: tuple[IntArray, ...]
     places: Mapping[tuple[str, ...], IntArray]
@@ -90,30 +90,8 @@ class RowCodes(NamedTuple):
     def words(self) -> WordArray:
         """A checksum word per row, for fingerprints; never published."""
         categories = (question.categories for question in self.questions)
-        steps = (number for question in self.questions for number in question.outcomes.steps)
+        steps = (number for question in self.questions for number in question.steps)
         return row_words(self.hashes, self.cells, *categories, *self.groups, *steps)
-
-
-class EncodedQuestion(NamedTuple):
-    """The outcomes of a question as codes.
-
-    Attributes:
-        outcomes: Outcomes before numbers are rounded.
-        categories: The category of each row, its numbers at the grid point below them.
-    """
-
-    outcomes: OutcomeCodes
-    categories: CodeArray
-
-    @property
-    def sound(self) -> bool:
-        """Whether every row has outcomes of the space that break no implication."""
-        outcomes = self.outcomes
-        return not (outcomes.n_missing or outcomes.n_outside or outcomes.n_broken)
-
-    def part(self, places: IntArray) -> EncodedQuestion:
-        """Some of the rows of a sound batch."""
-        return EncodedQuestion(self.outcomes.part(places), self.categories[places])
 
 
 class AskedRows(NamedTuple):
@@ -129,7 +107,7 @@ class AskedRows(NamedTuple):
     places: IntArray | slice
     ids: UnitIds
     cells: IntArray
-    outcomes: EncodedQuestion
+    outcomes: OutcomeCodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,11 +128,10 @@ class QuestionEncoder:
         clipped = space.declared.names if clip else ()
         return cls(space=space, outcomes=space.encoder(clipped))
 
-    def __call__(self, batch: pl.DataFrame) -> EncodedQuestion:
+    def __call__(self, batch: pl.DataFrame) -> OutcomeCodes:
         """The outcomes of a batch, and their categories before numbers are rounded."""
         read = {name: outcome_array(batch[name]) for name in self.space.declared.names}
-        encoded = self.outcomes.encode(read)
-        return EncodedQuestion(encoded, self.outcomes.table[encoded.positions])
+        return self.outcomes.encode(read)
 
     def round(self, rows: AskedRows, names: Sequence[str], keys: Mapping[str, bytes]) -> CodeArray:
         """The categories of sound rows, their numbers rounded at random.
@@ -167,7 +144,7 @@ class QuestionEncoder:
         if not names:
             return rows.outcomes.categories
         words = np.stack([unit_words(rows.ids, keys[name])[:, 0] for name in names], axis=1)
-        return self.outcomes.round(rows.outcomes.outcomes, words)
+        return self.outcomes.round(rows.outcomes, words)
 
     def rounding_keys(self, purpose: Literal["rows", "counts"]) -> tuple[str, ...]:
         """The name of each number's key, for rows or for counts."""

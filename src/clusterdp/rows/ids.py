@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class IdCollector:
     def __init__(self, n_rows: int) -> None:
         self._narrow: NarrowIds | None = NarrowIds(n_rows)
         self._part_bits = min(_MOST_PART_BITS, max(0, n_rows // _PART_HASHES).bit_length())
-        self._runs: list[_Run] = []
+        self._runs: list[list[WordArray]] = []
         self._lock = threading.Lock()
 
     def add(self, ids: pl.Series, hashes: WordArray) -> None:
@@ -132,7 +132,7 @@ class IdCollector:
 
     def _collect(self, hashes: WordArray) -> None:
         runs = [
-            _Run.of(hashes[start : start + _CACHED_HASHES], self._part_bits)
+            _in_parts(hashes[start : start + _CACHED_HASHES], self._part_bits)
             for start in range(0, len(hashes), _CACHED_HASHES)
         ]
         with self._lock:
@@ -157,7 +157,7 @@ class IdCollector:
 
     def _repeated(self, part: int) -> WordArray:
         """The hashes of a part that occur more than once."""
-        own = [run.hashes[run.ends[part] : run.ends[part + 1]] for run in self._runs]
+        own = [run[part] for run in self._runs]
         return repeated_hashes(np.concatenate([np.empty(0, np.uint64), *own]))
 
 
@@ -169,22 +169,15 @@ def _again(narrow: NarrowIds) -> WordArray:
     return hashes if len(ids) == narrow.n_marked else np.repeat(hashes, 2)
 
 
-class _Run(NamedTuple):
-    """Some hashes, part by part, and where each part begins and ends; axes `[hash]`, `[part]`."""
-
-    hashes: WordArray
-    ends: IntArray
-
-    @classmethod
-    def of(cls, hashes: WordArray, part_bits: int) -> _Run:
-        """Hashes in the order of their first bits."""
-        if not part_bits:
-            return cls(hashes, np.array([0, len(hashes)]))
-        parts: npt.NDArray[np.uint8] = (hashes >> np.uint64(64 - part_bits)).astype(np.uint8)
-        # NumPy sorts bytes by counting them.
-        in_parts = hashes[np.argsort(parts, kind="stable")]
-        sizes = np.bincount(parts, minlength=2**part_bits)
-        return cls(in_parts, np.concatenate([[0], np.cumsum(sizes)]))
+def _in_parts(hashes: WordArray, part_bits: int) -> list[WordArray]:
+    """Hashes by their first bits: those of the first part, of the next, and so on."""
+    if not part_bits:
+        return [hashes]
+    parts: npt.NDArray[np.uint8] = (hashes >> np.uint64(64 - part_bits)).astype(np.uint8)
+    # NumPy sorts bytes by counting them.
+    in_parts = hashes[np.argsort(parts, kind="stable")]
+    sizes = np.bincount(parts, minlength=2**part_bits)
+    return np.split(in_parts, np.cumsum(sizes)[:-1])
 
 
 def repeated_hashes(hashes: WordArray) -> WordArray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -324,65 +324,38 @@ class RowOrder:
         return (text,)
 
     def _depends(self) -> bool:
+        """Whether outcomes follow the order within strata, far beyond chance."""
         if not self._held:
             return False
-        rows = _Rows.of(self._held, self._n_outcomes, (self._n_rows - 1) / 2)
-        return rows.are_sorted() or rows.are_in_blocks(np.concatenate(self._pairs), self._n_equal)
+        _, words, codes = zip(*self._held, strict=True)
+        strata, numbers = np.unique(np.concatenate(words), return_inverse=True)
+        pairs = numbers * self._n_outcomes + np.concatenate(codes)
+        # Kinds are pairs of stratum and outcome, of those that some row has.
+        kinds, of_rows = np.unique(pairs, return_inverse=True)
+        kind_strata = kinds // self._n_outcomes
+        # Counted from the middle, so that sums stay small.
+        places = [np.arange(len(one), dtype=np.float64) + first for first, one, _ in self._held]
+        place = np.concatenate(places) - (self._n_rows - 1) / 2
+        sizes, counts = np.bincount(numbers), np.bincount(of_rows)
+        # Kruskal–Wallis within strata: Σ n_y(mean place of y − mean place)²/variance of places.
+        means = np.bincount(numbers, place) / sizes
+        spread = (np.bincount(numbers, place**2) - sizes * means**2) / np.maximum(sizes - 1, 1)
+        shifts = np.bincount(of_rows, place) / counts - means[kind_strata]
+        between = np.bincount(kind_strata, counts * shifts**2)
+        free = np.bincount(kind_strata) - 1
+        is_usable = (free > 0) & (spread > 0)
+        excess = float((between[is_usable] / spread[is_usable]).sum() - free.sum())
+        if excess > _TOO_MANY * math.sqrt(2 * float(free.sum()) + 16):
+            return True
+        # Successive rows share outcomes with π = Σ N_y(N_y−1)/(n(n−1)) by chance.
+        equal = np.bincount(kind_strata, counts * (counts - 1))
+        equal_prob = equal / np.maximum(sizes * (sizes - 1), 1)
+        probs = equal_prob[np.searchsorted(strata, np.concatenate(self._pairs))]
+        variance = float((probs * (1 - probs)).sum())
+        return self._n_equal - float(probs.sum()) > _TOO_MANY * math.sqrt(variance + 1)
 
     def _ids_follow(self) -> bool:
         return _rises_or_falls(self._n_rising, self._n_rising, self._n_steps)
-
-
-class _Rows(NamedTuple):
-    """Rows by stratum and outcome, of which those that no row has are left out.
-
-    Attributes:
-        strata: The strata, sorted; axes `[stratum]`.
-        numbers: The stratum of each row, by its place among them; axes `[row]`.
-        kinds: The pair of stratum and outcome of each row, by its place; axes `[row]`.
-        kind_strata: The stratum of each pair; axes `[kind]`.
-        places: Where rows stand, counted from the middle, so that sums stay small; axes `[row]`.
-    """
-
-    strata: WordArray
-    numbers: IntArray
-    kinds: IntArray
-    kind_strata: IntArray
-    places: FloatArray
-
-    @classmethod
-    def of(
-        cls, held: list[tuple[int, WordArray, CodeArray]], n_outcomes: int, middle: float
-    ) -> _Rows:
-        """Rows that were taken in."""
-        _, words, codes = zip(*held, strict=True)
-        strata, numbers = np.unique(np.concatenate(words), return_inverse=True)
-        pairs = numbers * n_outcomes + np.concatenate(codes)
-        kinds, of_rows = np.unique(pairs, return_inverse=True)
-        places = [np.arange(len(one), dtype=np.float64) + first for first, one, _ in held]
-        return cls(strata, numbers, of_rows, kinds // n_outcomes, np.concatenate(places) - middle)
-
-    def are_sorted(self) -> bool:
-        """Kruskal–Wallis within strata: Σ n_y(mean place of y − mean place)²/variance of places."""
-        sizes, counts = np.bincount(self.numbers), np.bincount(self.kinds)
-        means = np.bincount(self.numbers, self.places) / sizes
-        squares = np.bincount(self.numbers, self.places**2)
-        spread = (squares - sizes * means**2) / np.maximum(sizes - 1, 1)
-        shifts = np.bincount(self.kinds, self.places) / counts - means[self.kind_strata]
-        between = np.bincount(self.kind_strata, counts * shifts**2)
-        free = np.bincount(self.kind_strata) - 1
-        is_usable = (free > 0) & (spread > 0)
-        excess = float((between[is_usable] / spread[is_usable]).sum() - free.sum())
-        return excess > _TOO_MANY * math.sqrt(2 * float(free.sum()) + 16)
-
-    def are_in_blocks(self, pairs: WordArray, n_equal: int) -> bool:
-        """Successive rows share outcomes with π = Σ N_y(N_y−1)/(n(n−1)) by chance."""
-        sizes, counts = np.bincount(self.numbers), np.bincount(self.kinds)
-        equal = np.bincount(self.kind_strata, counts * (counts - 1))
-        equal_prob = equal / np.maximum(sizes * (sizes - 1), 1)
-        probs = equal_prob[np.searchsorted(self.strata, pairs)]
-        variance = float((probs * (1 - probs)).sum())
-        return n_equal - float(probs.sum()) > _TOO_MANY * math.sqrt(variance + 1)
 
 
 def strata_of(cells: IntArray, batch: pl.DataFrame, public: Iterable[str]) -> WordArray:

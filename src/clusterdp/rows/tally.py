@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray, IntArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.rows.encoding import EncodedQuestion, QuestionEncoder, RowCodes, RowEncoder
+    from clusterdp.outcomes.encoding import OutcomeCodes
+    from clusterdp.rows.encoding import QuestionEncoder, RowCodes, RowEncoder
 
 
 class CountRequest(NamedTuple):
@@ -257,12 +258,12 @@ class QuestionTally:
         self.n_missing, self.n_outside, self.n_broken, *n_clipped = numbers
         self.n_clipped = tuple(n_clipped)
 
-    def look_at(self, question: EncodedQuestion) -> None:
+    def look_at(self, question: OutcomeCodes) -> None:
         """Note what cannot be used of a batch, and what was clipped."""
-        self.n_missing += question.outcomes.n_missing
-        self.n_outside += question.outcomes.n_outside
-        self.n_broken += question.outcomes.n_broken
-        pairs = zip(self.n_clipped, question.outcomes.n_clipped, strict=True)
+        self.n_missing += question.n_missing
+        self.n_outside += question.n_outside
+        self.n_broken += question.n_broken
+        pairs = zip(self.n_clipped, question.n_clipped, strict=True)
         self.n_clipped = tuple(before + more for before, more in pairs)
 
     def add(self, rows: RowCodes, keys: Mapping[str, bytes]) -> None:
@@ -272,7 +273,7 @@ class QuestionTally:
         self._count(rows.cells, question.categories)
         by_row = plan.metrics if plan.sums or plan.level_sizes else ()
         for place, metric in enumerate(by_row):
-            integers = metric.of_rows(question.outcomes)
+            integers = metric.of_rows(question)
             squares = metric.coarse_squares(integers)
             if plan.sums:
                 np.add.at(self.table[:, n_categories + place], rows.cells, integers)

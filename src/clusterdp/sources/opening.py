@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import DataError, ParameterError, raise_alone
 from clusterdp.sources.databases import read_query, store_query
-from clusterdp.sources.text import COMPRESSED, TEXT, TextFiles, open_lines
+from clusterdp.sources.text import COMPRESSED, TEXT, open_lines, open_text
 from clusterdp.storage.store import ObjectStore, is_store
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnReque
         return open_lines(paths, wanted)
     if kind in TEXT:
         tab = "\t" if kind == ".tsv" else None
-        return TextFiles.from_header(files, source.delimiter or tab).open(wanted)
+        return open_text(files, source.delimiter or tab, wanted)
     known = "give a .parquet, .csv, .tsv, .ndjson, .jsonl, .arrow, .ipc or .feather file"
     raise DataError(f"{source} is of no known kind; {_REMEDIES.get(kind, known)}")
 

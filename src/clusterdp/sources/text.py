@@ -7,7 +7,7 @@ called, and what separates their fields, is what all engines know of them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns
@@ -98,75 +98,51 @@ _NUMBER = r"^[-+]?((\d*\.\d+)([eE][-+]?\d+)?|inf|NaN|\d+[eE][-+]?\d+|\d+\.)$"
 _TRUTH = r"^(?i:true|false)$"
 
 
-@dataclass(frozen=True, slots=True)
-class TextFiles:
-    """Text files of the same columns.
+def open_text(files: FoundFiles, delimiter: str | None, wanted: ColumnRequest) -> pl.LazyFrame:
+    """A query over the rows of text files, with types of public columns from all of these rows.
 
-    Attributes:
-        files: The files.
-        delimiter: What separates fields.
+    Outcomes are text. If no delimiter is given, the header of the first file tells it.
     """
+    import polars as pl
 
-    files: FoundFiles
-    delimiter: str
+    paths, reach = files
+    if delimiter is None:
+        lines = pl.scan_lines(paths[0], n_rows=1, glob=False, **reach).collect().to_series()
+        delimiter = find_delimiter(lines[0] if len(lines) else "")
+    scan = partial(pl.scan_csv, paths, glob=False, separator=delimiter, **reach)
+    texts = scan(infer_schema=False)
+    names = texts.collect_schema().names()
+    found = _written_types(texts, [name for name in names if wanted.is_public(name)])
+    if wanted.unit in found and not found[wanted.unit].is_integer():
+        found[wanted.unit] = pl.String()
+    return scan(schema={**dict.fromkeys(names, pl.String()), **found})
 
-    @classmethod
-    def from_header(cls, files: FoundFiles, delimiter: str | None) -> TextFiles:
-        """Some files; if no delimiter is given, the header of the first one tells it."""
-        import polars as pl
 
-        if delimiter is None:
-            paths, reach = files
-            lines = pl.scan_lines(paths[0], n_rows=1, glob=False, **reach).collect().to_series()
-            delimiter = find_delimiter(lines[0] if len(lines) else "")
-        return cls(files, delimiter)
+def _written_types(texts: pl.LazyFrame, public: list[str]) -> dict[str, pl.DataType]:
+    """The types of public columns: the first one that all of their values are written as.
 
-    def open(self, wanted: ColumnRequest) -> pl.LazyFrame:
-        """A query over their rows, with the types of public columns from all of these rows.
+    From all rows: of an event table, how many come first follows from events. Polars would find
+    types from a copy of a store's files, which it leaves on this machine's disk.
 
-        Outcomes are text.
-        """
-        import polars as pl
+    All files are read whole, as text: a row with too many fields would shift values into other
+    columns, and a pass over some columns alone does not notice.
+    """
+    import polars as pl
 
-        names = self._scan(infer_schema=False).collect_schema().names()
-        public = [name for name in names if wanted.is_public(name)]
-        found = self._types(public)
-        if wanted.unit in found and not found[wanted.unit].is_integer():
-            found[wanted.unit] = pl.String()
-        return self._scan(schema={**dict.fromkeys(names, pl.String()), **found})
-
-    def _types(self, public: list[str]) -> dict[str, pl.DataType]:
-        """The types of public columns: the first one that all of their values are written as.
-
-        From all rows: of an event table, how many come first follows from events. Polars would find
-        types from a copy of a store's files, which it leaves on this machine's disk.
-
-        All files are read whole, as text: a row with too many fields would shift values into other
-        columns, and a pass over some columns alone does not notice.
-        """
-        import polars as pl
-
-        kinds = {"whole": pl.Int64(), "number": pl.Float64(), "truth": pl.Boolean()}
-        checks = [
-            check.all().alias(f"{kind}:{place}")
-            for place, name in enumerate(public)
-            for kind, check in _written_as(column(name)).items()
-        ]
-        counts = pl.all().null_count().name.prefix("n_missing:")
-        query = self._scan(infer_schema=False).select(counts, *checks)
-        found = query.collect(engine="streaming").row(0, named=True)
-        return {
-            name: next(
-                (type_ for kind, type_ in kinds.items() if found[f"{kind}:{place}"]), pl.String()
-            )
-            for place, name in enumerate(public)
-        }
-
-    def _scan(self, **options: Any) -> pl.LazyFrame:
-        import polars as pl
-
-        paths, reach = self.files
-        return pl.scan_csv(paths, glob=False, separator=self.delimiter, **reach, **options)
+    kinds = {"whole": pl.Int64(), "number": pl.Float64(), "truth": pl.Boolean()}
+    checks = [
+        check.all().alias(f"{kind}:{place}")
+        for place, name in enumerate(public)
+        for kind, check in _written_as(column(name)).items()
+    ]
+    counts = pl.all().null_count().name.prefix("n_missing:")
+    found = texts.select(counts, *checks).collect(engine="streaming").row(0, named=True)
+    return {
+        name: next(
+            (type_ for kind, type_ in kinds.items() if found[f"{kind}:{place}"]), pl.String()
+        )
+        for place, name in enumerate(public)
+    }
 
 
 def _written_as(text: pl.Expr) -> dict[str, pl.Expr]:

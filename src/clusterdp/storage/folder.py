@@ -166,7 +166,6 @@ class Destination(Protocol):
             claim: What an interrupted run of the same release owns the place by; None if this is
                 the first.
         """
-        ...
 
     def staged(self, claim: str) -> AbstractContextManager[Staged]:
         """Where to put things; they are published when the block ends without an error.
@@ -174,11 +173,9 @@ class Destination(Protocol):
         Args:
             claim: What tells runs of this release from those of others.
         """
-        ...
 
     def manifest(self) -> bytes | None:
         """The manifest of the release that is there; None if there is none."""
-        ...
 
     def clear(self, claim: str) -> None:
         """Remove what killed runs of a release left here and beside; a published one stays.
@@ -189,7 +186,6 @@ class Destination(Protocol):
         Raises:
             OutputError: If a run is at work here, or something cannot be removed.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

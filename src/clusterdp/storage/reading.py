@@ -29,27 +29,21 @@ class Files(Protocol):
     @property
     def name(self) -> str:
         """What the folder is called, without where it is."""
-        ...
 
     def exists(self) -> bool:
         """Whether there is anything at all."""
-        ...
 
     def names(self) -> list[str]:
         """The names of all files, and of what is none: a folder, or a link to one."""
-        ...
 
     def size(self, name: str) -> int | None:
         """The size of a file; None if there is none of that name."""
-        ...
 
     def is_link(self, name: str) -> bool:
         """Whether a name leads to a file elsewhere."""
-        ...
 
     def is_taken(self, name: str) -> bool:
         """Whether there is anything of that name: a file, a folder or a link."""
-        ...
 
     def read(self, name: str, most: int) -> bytes | None:
         """A file of at most so many bytes as it is; None if there is none of that name.
@@ -57,7 +51,6 @@ class Files(Protocol):
         Raises:
             FormatError: If it is larger, no regular file, or cannot be read.
         """
-        ...
 
     def part(self, name: str, start: int, n_bytes: int) -> bytes:
         """So many bytes of a file from a place on, or as many as there are.
@@ -65,19 +58,15 @@ class Files(Protocol):
         Raises:
             ValueError: If the place is before the file.
         """
-        ...
 
     def sum(self, name: str) -> FileSum:
         """The size and checksum of a file."""
-        ...
 
     def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
         """A query over Parquet files."""
-        ...
 
     def append(self, name: str, text: str) -> None:
         """Add text to the end of a file, which may be new."""
-        ...
 
 
 def open_folder(place: str | os.PathLike[str]) -> Files:

@@ -155,14 +155,14 @@ class LocalEngine:
         """The cells of a source; other columns that are public are checked."""
         if isinstance(source, NamedSource):
             rows = open_unstored(source, asked.wanted)
-            check_named(rows.collect_schema().names(), asked.needed, asked.secret)
+            check_named(rows.collect_schema().names(), asked.needed, asked.columns.secret)
         else:
             names = column_names(source)
-            check_named(names, asked.needed, asked.secret)
+            check_named(names, asked.needed, asked.columns.secret)
             read = [*asked.parts, *asked.checked, *possible_parts(asked.cluster)]
             needed = dict.fromkeys((name for name in read if name in names), "cell")
             rows = to_polars(read_frame(source, names=needed), needed).lazy()
-        rows = cross_columns(rows, asked.cluster, asked.secret)
+        rows = cross_columns(rows, asked.cluster, asked.columns.secret)
         check_cell_columns(rows.collect_schema(), asked)
         check_public(rows, asked)
         return local_layout(rows.select(columns(asked.parts)), asked)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
 from clusterdp._named import column, unnamed
-from clusterdp.engines.base import EngineTable, PassResult, clipping_notices, refuse_repeated
+from clusterdp.engines.base import EngineTable, PassResult, refuse_repeated
 from clusterdp.engines.cells import refuse_missing, to_layout, unplain
 from clusterdp.engines.local._reading import TablePass
 from clusterdp.errors import DataError, TableChangedError, raise_alone
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
     from clusterdp.rows.randomizing import BatchRandomizer
+    from clusterdp.rows.tally import Tally
 
 # Where rows are sorted, within the private folder of a run.
 _SORTING = ".sorting"
@@ -96,18 +97,18 @@ class LocalTable(EngineTable):
         else:
             with source_errors():
                 rows = query.collect(engine="streaming")
-        seen, tally, notices = reading.seen, None, reading.notices
+        tally: Tally | None = None
+        clipped: tuple[str, ...] = ()
         if reading.tally is not None:
             ids, tally = reading.tally.ids, reading.tally.tally
-            self.check(asked, tally, lambda: ids.count_repeated(self._ids_with_hashes))
-            seen = tally.seen
-        clipped = () if tally is None else (*clipping_notices(tally, self), *self._grouped())
+            clipped = self.check(asked, tally, lambda: ids.count_repeated(self._ids_with_hashes))
+            clipped += self._grouped()
         return PassResult(
-            seen=seen,
+            seen=reading.seen if tally is None else tally.seen,
             tally=tally,
             rows=None if rows is None else self._published(rows, asked.randomizer),
             files=files,
-            notices=(*clipped, *notices(keep_order=self.keep_order)),
+            notices=(*clipped, *reading.notices(keep_order=self.keep_order)),
         )
 
     def text_shapes(self) -> dict[str, list[int]]:
@@ -147,7 +148,7 @@ class LocalTable(EngineTable):
         """The same rows, once all of them are there; nobody can read them before."""
         import polars as pl
 
-        with HiddenFile(path) as file, _spill_errors():
+        with HiddenFile(path) as file, source_errors():
             rows.sink_ipc(cast("IO[bytes]", file), compression="uncompressed")
             if not is_same():
                 raise TableChangedError
@@ -166,7 +167,7 @@ class LocalTable(EngineTable):
             rows = rows.map_batches(randomizer.complete, streamable=True, schema=schema)
         else:
             ids = self.rows.select(column(unit).cast(schema[unit]))
-            with _spill_errors():
+            with source_errors():
                 in_order = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
             rows = one_by_one(map(randomizer.complete, in_order), schema)
         written = write_parquet(rows, folder / UNITS)
@@ -201,7 +202,7 @@ def local_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEn
     # By position: a column may be called as the numbers are.
     short = {name: f"c{place}" for place, name in enumerate(asked.parts)}
     read = rows.select(column(name).alias(to) for name, to in short.items())
-    if asked.unit is not None:
+    if asked.several_rows:
         read = read.unique()
     size = pl.len() if asked.size is None else pl.col(short[asked.size]).sum()
     groups = read.group_by([short[name] for name in asked.groups])
@@ -216,69 +217,50 @@ def check_public(rows: pl.LazyFrame, asked: CellOptions) -> None:
 
     Whether ids are repeated is found out of small tables alone.
     """
+    unit = asked.columns.unit
     with source_errors():
         unseen = look_for_unplain(rows, asked.checked).collect(engine="streaming")
     for found in unseen:
         if found.any():
-            raise unplain(found.name, "unit" if found.name == asked.ids else "keep")
-    if asked.ids not in asked.checked or asked.unit is not None:
+            raise unplain(found.name, "unit" if found.name == unit else "keep")
+    if unit not in asked.checked or asked.several_rows:
         return
     with source_errors():
-        ids = unnamed(rows.select(column(asked.ids)).head(_SMALL_TABLE + 1).collect().to_series())
-    refuse_missing(asked.ids, "unit", ids.null_count())
+        ids = unnamed(rows.select(column(unit)).head(_SMALL_TABLE + 1).collect().to_series())
+    refuse_missing(unit, "unit", ids.null_count())
     if len(ids) <= _SMALL_TABLE:
-        refuse_repeated(len(ids) - ids.n_unique(), asked.ids, {})
+        refuse_repeated(len(ids) - ids.n_unique(), unit, {})
 
 
 def write_parquet(rows: pl.LazyFrame, path: Path) -> FileSum:
     """Write a query to a new file that its owner alone can read."""
-    with SummedFile(private_file(path)) as file, _told_apart(file):
+    with SummedFile(private_file(path)) as file, source_errors(file):
         write_table(rows, file)
     return file.sum()
 
 
 @contextmanager
-def _told_apart(file: SummedFile) -> Iterator[None]:
-    """Errors of writing a file as they are, and errors of reading what is written to it."""
+def source_errors(file: SummedFile | None = None) -> Iterator[None]:
+    """Errors of reading a table, without the values that Polars quotes in them.
+
+    Errors of writing are told apart from them: of a file that is written, and of a full disk, where
+    randomized rows are stored to be sorted.
+    """
     import polars as pl
 
     try:
         yield
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        if file.error is not None:
+        said = str(error)
+        if file is not None and file.error is not None:
             raise file.error from None
-        raise_alone(unreadable(error))
-
-
-@contextmanager
-def _spill_errors() -> Iterator[None]:
-    """Errors of reading a table while randomized rows are stored, by Polars, to be sorted."""
-    import polars as pl
-
-    try:
-        yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        if "No space left" in str(error) or "os error 28" in str(error):
+        if "No space left" in said or "os error 28" in said:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-        raise_alone(unreadable(error))
-
-
-@contextmanager
-def source_errors() -> Iterator[None]:
-    """Errors of reading a table, without the values that Polars quotes in them."""
-    import polars as pl
-
-    try:
-        yield
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise_alone(unreadable(error))
-
-
-def unreadable(error: BaseException) -> DataError:
-    """The error for a table that Polars could not read."""
-    column = re.search(r"at column '([^']*)'", str(error))
-    where = f"column {column[1]!r}" if column else "the table"
-    return DataError(
-        f"{where} cannot be read as what its first rows are; the file may be damaged, or hold "
-        "values of different types in one column"
-    )
+        column = re.search(r"at column '([^']*)'", said)
+        where = f"column {column[1]!r}" if column else "the table"
+        raise_alone(
+            DataError(
+                f"{where} cannot be read as what its first rows are; the file may be damaged, or "
+                "hold values of different types in one column"
+            )
+        )

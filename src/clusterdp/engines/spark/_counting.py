@@ -238,19 +238,8 @@ class Parts(NamedTuple):
         numbers = self.n_of_ids + places // _PLACES_PER_PART
         return np.where(places < 0, self.of_numbers, numbers)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AddUp:
-    """All parcels of a part in; out come its places with their sums, or how many ids repeat.
-
-    Attributes:
-        parts: Where parcels go.
-    """
-
-    parts: Parts
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Add up a part."""
+    def add_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All parcels of a part in; out come its places with their sums, or how many ids repeat."""
         import pyarrow as pa
 
         for rows in self._sums(opened(non_empty(batches))):
@@ -264,53 +253,39 @@ class AddUp:
         if first is None:
             return
         held = (parcel.held for parcel in itertools.chain([first], parcels))
-        if first.part < self.parts.n_of_ids:
+        if first.part < self.n_of_ids:
             words = [np.frombuffer(one, dtype=np.uint64) for one in held]
-            yield np.array([[self.parts.repeated], [_n_repeated(words)], [0]])
-        elif first.part <= self.parts.of_numbers:
+            yield np.array([[self.repeated], [_n_repeated(words)], [0]])
+        elif first.part <= self.of_numbers:
             yield self._counts(first.part, held)
         else:
-            yield self._kept(first.part - self.parts.of_kept, held)
+            yield self._kept_sums(first.part - self.of_kept, held)
 
     def _counts(self, part: int, parcels: Iterator[bytes]) -> IntArray:
-        """What tasks counted at the places of a part."""
+        """What tasks counted at the places of a part: the sums of both halves of their numbers."""
         # Numbers come before 0, where no tally has so many.
-        is_last = part == self.parts.of_numbers
-        first = -1 if is_last else part - self.parts.n_of_ids
-        counts = _Counts(first * _PLACES_PER_PART)
+        number = -1 if part == self.of_numbers else part - self.n_of_ids
+        first = number * _PLACES_PER_PART
+        sums = np.zeros((2, _PLACES_PER_PART), dtype=np.int64)
+        present = np.zeros(_PLACES_PER_PART, dtype=np.bool_)
         for held in parcels:
-            counts.add(*np.frombuffer(held, dtype=np.int64).reshape(2, -1))
-        return counts.rows()
+            # At most one number for each place.
+            places, numbers = np.frombuffer(held, dtype=np.int64).reshape(2, -1)
+            where = places - first
+            present[where] = True
+            sums[0, where] += numbers & _LOW
+            sums[1, where] += numbers >> _HALF
+        where = np.flatnonzero(present)
+        return np.vstack([where + first, sums[:, where]])
 
-    def _kept(self, place: int, parcels: Iterator[bytes]) -> IntArray:
+    def _kept_sums(self, place: int, parcels: Iterator[bytes]) -> IntArray:
         """What tasks counted of a kept column and the outcomes of a question."""
-        sums = KeptSums(self.parts.kept[place])
+        sums = KeptSums(self.kept[place])
         for held in parcels:
             sums.add(held)
         numbers = sums.numbers()
-        places = self.parts.firsts_of_kept[place] + np.arange(len(numbers))
+        places = self.firsts_of_kept[place] + np.arange(len(numbers))
         return np.stack([places, numbers, np.zeros_like(numbers)])
-
-
-class _Counts:
-    """Adds up numbers by place, from a first one on."""
-
-    def __init__(self, first: int) -> None:
-        self._first = first
-        self._sums = np.zeros((2, _PLACES_PER_PART), dtype=np.int64)
-        self._present = np.zeros(_PLACES_PER_PART, dtype=np.bool_)
-
-    def add(self, places: IntArray, numbers: IntArray) -> None:
-        """Take in numbers, at most one for each place."""
-        where = places - self._first
-        self._present[where] = True
-        self._sums[0, where] += numbers & _LOW
-        self._sums[1, where] += numbers >> _HALF
-
-    def rows(self) -> IntArray:
-        """Places, and the sums of both halves of what stood there; axes `[column, place]`."""
-        where = np.flatnonzero(self._present)
-        return np.vstack([where + self._first, self._sums[:, where]])
 
 
 def _n_repeated(words: list[WordArray]) -> int:
@@ -325,7 +300,7 @@ def put_together(
     """What pass 1 found.
 
     Args:
-        counted: The rows that `AddUp` emitted.
+        counted: The rows that `Parts.add_up` emitted.
         plan: What was counted.
         parts: Where parcels went.
 

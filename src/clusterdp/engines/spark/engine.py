@@ -141,10 +141,10 @@ class SparkEngine:
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source; other columns that are public are checked."""
         rows = self._open(source, asked.wanted)
-        check_named(rows.columns, asked.needed, asked.secret)
-        rows = cross_spark_columns(rows, asked.cluster, asked.secret)
+        check_named(rows.columns, asked.needed, asked.columns.secret)
+        rows = cross_spark_columns(rows, asked.cluster, asked.columns.secret)
         check_cell_columns(column_types(rows, [*asked.parts, *asked.checked]), asked)
-        for name in unplain_columns(rows, asked.kept if asked.size is None else ()):
+        for name in unplain_columns(rows, asked.columns.kept if asked.size is None else ()):
             raise unplain(name, "keep")
         return spark_layout(rows, asked)
 

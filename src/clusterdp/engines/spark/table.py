@@ -16,11 +16,9 @@ from clusterdp.engines.base import (
     RANDOMIZING,
     EngineTable,
     PassResult,
-    clipping_notices,
 )
 from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark._counting import (
-    AddUp,
     CountRows,
     CountTextKinds,
     Parts,
@@ -151,9 +149,11 @@ class SparkTable(EngineTable):
         ):
             task = CountRows(plan=stored, keys=keys, parts=parts)
             parcels = self._select(*counted_columns(plan)).mapInArrow(task, parcel_schema())
-            added = send(parcels, parts.n_all).mapInArrow(AddUp(parts=parts), counted_schema())
+            added = send(parcels, parts.n_all).mapInArrow(parts.add_up, counted_schema())
             tally, n_suspects, revealing = put_together(spark_to_polars(added), plan, parts)
-        self.check(asked, tally, lambda: self._count_repeated(n_units) if n_suspects else 0)
+        clipped = self.check(
+            asked, tally, lambda: self._count_repeated(n_units) if n_suspects else 0
+        )
         order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
         leaks = (
             leak_notice(
@@ -163,8 +163,7 @@ class SparkTable(EngineTable):
             )
             for pair in revealing
         )
-        notices = (*clipping_notices(tally, self), *order, *leaks)
-        return PassResult(seen=tally.seen, tally=tally, notices=notices)
+        return PassResult(seen=tally.seen, tally=tally, notices=(*clipped, *order, *leaks))
 
     def text_shapes(self) -> dict[str, list[int]]:
         """Of each outcome that is text, how many rows have each kind of text that is no number."""
@@ -315,7 +314,7 @@ def spark_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncod
 
     with running(rows.sparkSession, "reading clusters and arms"):
         cells = select_columns(rows, *asked.parts)
-        cells = cells if asked.unit is None else cells.distinct()
+        cells = cells.distinct() if asked.several_rows else cells
         names = cells.columns[: len(asked.groups)]
         n_units = sf.count("*") if asked.size is None else sf.sum(cells.columns[-1])
         counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
