@@ -267,8 +267,17 @@ def _with_levels(declared: DeclaredOutcomes, grids: tuple[Grid, ...]) -> tuple[O
         finite = space.values if isinstance(space, OutcomeSpace) else ()
         known = tuple(map(exact, finite)) if grid is None else grid.values
         values = (*known, *((None,) if outcome.may_be_missing else ()))
-        one = OutcomeLevels(outcome=outcome, grid=grid, axis=axis, stride=stride, values=values)
-        found.append(one)
+        found.append(
+            OutcomeLevels(
+                name=outcome.name,
+                space=space,
+                may_be_missing=outcome.may_be_missing,
+                grid=grid,
+                axis=axis,
+                stride=stride,
+                values=values,
+            )
+        )
         stride *= len(values)
     return tuple(reversed(found))
 

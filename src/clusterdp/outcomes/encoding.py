@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.errors import DataError
+from clusterdp.outcomes.declaration import Outcome
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.outcomes.number import Steps, rounds_up
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from clusterdp._arrays import BoolArray, CodeArray, FloatArray, WordArray
-    from clusterdp.outcomes.declaration import Outcome
     from clusterdp.outcomes.grid import Grid
 
 
@@ -61,35 +61,28 @@ class LevelCodes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeLevels:
+class OutcomeLevels(Outcome):
     """An outcome with its grid: the levels that categories are combinations of.
 
     A level is a value of a finite outcome or a grid point of a number. Of an outcome that may be
     missing, the last level stands for that.
 
     Attributes:
-        outcome: The outcome.
         grid: The grid of a number; None of other outcomes.
         axis: Its index among the outcomes.
         stride: How far one level moves the position of a combination.
         values: The value of each level, exactly; None where the outcome is missing.
     """
 
-    outcome: Outcome
     grid: Grid | None
     axis: int
     stride: int
     values: tuple[Fraction | None, ...]
 
     @property
-    def name(self) -> str:
-        """The name of the outcome."""
-        return self.outcome.name
-
-    @property
     def n_known(self) -> int:
         """How many levels have a value."""
-        return len(self.values) - self.outcome.may_be_missing
+        return len(self.values) - self.may_be_missing
 
     def numbers(self) -> FloatArray:
         """The value of each level, or NaN; axes `[level]`."""
@@ -107,15 +100,15 @@ class OutcomeLevels:
         absent = missing_rows(observed)
         if absent is None:
             return self._encode(observed, clip=clip)
-        if not self.outcome.may_be_missing:
-            codes = self._encode(observed, clip=clip)
-            return codes._replace(outside=codes.outside | np.isinf(observed))
-        codes = self._encode(np.where(absent, observed.dtype.type(0), observed), clip=clip)
+        known = observed
+        if self.may_be_missing:
+            known = np.where(absent, observed.dtype.type(0), observed)
+        codes = self._encode(known, clip=clip)
         codes = codes._replace(outside=codes.outside | np.isinf(observed))
-        return codes.with_missing(absent, self.n_known)
+        return codes.with_missing(absent, self.n_known) if self.may_be_missing else codes
 
     def _encode(self, observed: npt.NDArray[Any], *, clip: bool) -> LevelCodes:
-        space, nowhere = self.outcome.space, np.zeros(len(observed), dtype=np.bool_)
+        space, nowhere = self.space, np.zeros(len(observed), dtype=np.bool_)
         if self.grid is not None:
             steps, clipped = self.grid.number.quantise(observed)
             lower = self.grid.lower(steps)
@@ -279,7 +272,7 @@ class OutcomeEncoder:
         found = [
             missing_rows(values)
             for outcome, values in zip(self.outcomes, observed, strict=True)
-            if not outcome.outcome.may_be_missing
+            if not outcome.may_be_missing
         ]
         missing = [rows for rows in found if rows is not None]
         return int(np.count_nonzero(np.logical_or.reduce(missing))) if missing else 0

@@ -336,7 +336,7 @@ def _rounded(
         if one.grid is None:
             continue
         to_points = np.stack([one.grid.rounded(part) for part in atoms[one.name]])  # [bin, point]
-        if one.outcome.may_be_missing:  # its last level stays what it is
+        if one.may_be_missing:  # its last level stays what it is
             to_points = np.pad(to_points, (0, 1))
             to_points[-1, -1] = 1.0
         table = np.moveaxis(np.tensordot(table, to_points, axes=(one.axis, 0)), -1, one.axis)

@@ -57,7 +57,7 @@ class MetricIntegers:
         by_name = {one.name: one for one in outcomes}
         used = [(factor, by_name[factor.outcome]) for factor in metric.factors]
         names = [one.name for one in outcomes if one.grid is not None]
-        units = (factor.unit(one.outcome.space.unit) for factor, one in used)
+        units = (factor.unit(one.space.unit) for factor, one in used)
         self.unit = math.prod(units, start=Fraction(1))
         self.numbers = tuple(
             (names.index(one.name), *_line(factor, one.grid.number))
@@ -142,7 +142,7 @@ def _category_integers(
 
 def _level_integers(factor: Factor, outcome: OutcomeLevels) -> list[int]:
     """A factor at each level of its outcome, in units."""
-    unit = factor.unit(outcome.outcome.space.unit)
+    unit = factor.unit(outcome.space.unit)
     return [int(value / unit) for value in factor.exact_levels(outcome.values)]
 
 

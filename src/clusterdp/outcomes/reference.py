@@ -231,8 +231,7 @@ def _constraints(
             functions.append(np.column_stack([missed, np.zeros(len(means))])[:, levels])
             targets.append(np.zeros(len(means)))
             owners += [outcome.name] * len(means)
-        may_be_missing = outcome.outcome.may_be_missing
-        share = margins.get(outcome.name + OBSERVED) if may_be_missing else None
+        share = margins.get(outcome.name + OBSERVED) if outcome.may_be_missing else None
         if share is not None:
             wanted, means = share.constraints(np.array([0.0, 1.0]))
             functions.append(wanted[:, (levels < len(known)).astype(np.int64)])
