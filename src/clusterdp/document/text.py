@@ -100,14 +100,14 @@ def _stacked(columns: Sequence[Column], width: int) -> tuple[list[str], tuple[st
     entries = [f"{column.name} {{:>{max(map(len, column.cells))}}}" for column in kept]
     shown: list[list[int]] = [[]]
     inner = width - 2 * len(_INDENT)
-    for place, column in enumerate(kept):
-        together = [*shown[-1], place]
+    for index, column in enumerate(kept):
+        together = [*shown[-1], index]
         lengths = [len(kept[one].name) + 1 + max(map(len, kept[one].cells)) for one in together]
         fits = sum(lengths) + len(_GAP) * (len(together) - 1) <= inner
         if fits and not column.starts_line:
             shown[-1] = together
         elif column.rank == 0 or len(shown) < _STACKED_LINES:
-            shown.append([place])
+            shown.append([index])
         else:
             break
     n_shown = sum(map(len, shown))
@@ -127,7 +127,7 @@ def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[s
 
     Where they do not fit, the table goes on below an empty line, with its first column again.
     """
-    columns = [_right(cells) for cells in zip(*rows, strict=True)]
+    columns = [Column("", cells).lines(()) for cells in zip(*rows, strict=True)]
     lines: list[str] = []
     while columns:
         first, *others = columns
@@ -137,11 +137,6 @@ def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[s
         lines += ([""] if lines else []) + _flat([first, *others[:n_kept]])
         columns = [first, *others[n_kept:]] if n_kept < len(others) else []
     return lines
-
-
-def _right(cells: tuple[str, ...]) -> list[str]:
-    longest = max(map(len, cells))
-    return [cell.rjust(longest) for cell in cells]
 
 
 def to_lines(parts: Iterable[Part | Section], width: int | None = None) -> list[str]:

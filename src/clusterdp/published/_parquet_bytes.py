@@ -84,7 +84,7 @@ class ParquetBytes:
     """
 
     def __init__(self, name: str, size: int, part: Callable[[int, int], bytes]) -> None:
-        """A file of so many bytes; `part` gives so many of them from a place on."""
+        """A file of so many bytes; `part` gives so many of them from an offset on."""
         self.name, self._size, self._part = name, size, part
 
     @classmethod
@@ -165,38 +165,38 @@ class ParquetBytes:
             ArithmeticError, LookupError, TypeError, ValueError: If bytes are not what they should
                 be.
         """
-        place = len(_MAGIC)
-        if self._part(0, place) != _MAGIC:
+        offset = len(_MAGIC)
+        if self._part(0, offset) != _MAGIC:
             return False
         described: dict[int, Any] = {}
         for one in sorted(_ranges(footer), key=lambda held: held.start):
-            place += self._repeated(place, one.start, described)
-            if one.start != place or one.n_bytes <= 0:
+            offset += self._repeated(offset, one.start, described)
+            if one.start != offset or one.n_bytes <= 0:
                 return False
             if not one.column:
                 Compact(self._part(one.start, one.n_bytes)).whole()
             elif not self._is_of_pages(one):
                 return False
-            place, described = place + one.n_bytes, one.column
-        return place + self._repeated(place, footer_start, described) == footer_start
+            offset, described = offset + one.n_bytes, one.column
+        return offset + self._repeated(offset, footer_start, described) == footer_start
 
     def _repeated(self, start: int, end: int, described: dict[int, Any]) -> int:
         """How many bytes between two places repeat what the footer says of the column before."""
         if not described or start >= end:
             return 0
         reader = Compact(self._part(start, min(end - start, _MOST_OF_COLUMN)))
-        return reader.place if reader.struct() == described else 0
+        return reader.offset if reader.struct() == described else 0
 
     def _pages(self, chunk: _Range) -> Iterator[tuple[int, dict[int, Any]]]:
         """Where each page of a column begins behind its header, and the header."""
-        place, end = chunk.start, chunk.start + chunk.n_bytes
-        while place < end:
-            reader = Compact(self._part(place, min(_MOST_OF_HEADER, end - place)))
+        offset, end = chunk.start, chunk.start + chunk.n_bytes
+        while offset < end:
+            reader = Compact(self._part(offset, min(_MOST_OF_HEADER, end - offset)))
             header = reader.struct()
             if min(header[_UNPACKED], header[_PACKED]) < 0:
-                raise ValueError(place)
-            yield place + reader.place, header
-            place += reader.place + header[_PACKED]
+                raise ValueError(offset)
+            yield offset + reader.offset, header
+            offset += reader.offset + header[_PACKED]
 
     def _unpacked(self, chunk: _Range) -> int:
         """How many bytes the pages of a column unpack to, as their own headers say."""
@@ -205,15 +205,15 @@ class ParquetBytes:
     def _is_of_pages(self, chunk: _Range) -> bool:
         """Whether pages fill a part of a file."""
         codec = chunk.column[_CODEC]
-        place, end = chunk.start, chunk.start + chunk.n_bytes
+        offset, end = chunk.start, chunk.start + chunk.n_bytes
         for start, header in self._pages(chunk):
             for key, statistics in _STATISTICS.items():
                 header.get(key, {}).pop(statistics, None)  # as in the footer
             if not set(header) <= set(_PAGE_FIELDS) or any(texts(header)):
                 return False
             levels, is_packed = _second_kind(header)
-            packed, place = header[_PACKED] - levels, start + header[_PACKED]
-            if place > end or levels < 0 or packed < 0:
+            packed, offset = header[_PACKED] - levels, start + header[_PACKED]
+            if offset > end or levels < 0 or packed < 0:
                 return False
             if not is_packed:
                 whole = header[_UNPACKED] == header[_PACKED]
@@ -223,7 +223,7 @@ class ParquetBytes:
                 )
             if not whole:
                 return False
-        return place == end
+        return offset == end
 
     def _unknown_text(self, columns: Collection[str]) -> str | None:
         """What the footer holds that columns do not explain; Spark writes rows in parts alone."""
@@ -263,7 +263,7 @@ def _ranges(footer: dict[int, Any]) -> Iterator[_Range]:
         for column in group[_COLUMNS]:
             held = column[_COLUMN_META]
             starts = [held[key] for key in (_DICTIONARY, _DATA) if key in held]
-            # Some writers state that there is no dictionary by the place 0.
+            # Some writers state that there is no dictionary by the offset 0.
             start = min(one for one in starts if one > 0)
             yield _Range(start, held[_CHUNK_BYTES], held)
             for start_key, size_key in (_OFFSET_INDEX, _COLUMN_INDEX):
@@ -286,15 +286,15 @@ def is_frame(packed: bytes) -> bool:
     flags = packed[4]
     single, has_checksum = flags >> 5 & 1, flags >> 2 & 1
     content = 1 if single and not flags >> 6 else _CONTENT_BYTES[flags >> 6]
-    place = 5 + (not single) + _DICTIONARY_BYTES[flags & 3] + content
+    offset = 5 + (not single) + _DICTIONARY_BYTES[flags & 3] + content
     is_last = False
     while not is_last:
-        block = int.from_bytes(packed[place : place + 3], "little")
+        block = int.from_bytes(packed[offset : offset + 3], "little")
         is_last, kind = bool(block & 1), block >> 1 & 3
-        if kind == _RESERVED or place + 3 > len(packed):
+        if kind == _RESERVED or offset + 3 > len(packed):
             return False
-        place += 3 + (1 if kind == _RUN else block >> 3)
-    return place + 4 * has_checksum == len(packed)
+        offset += 3 + (1 if kind == _RUN else block >> 3)
+    return offset + 4 * has_checksum == len(packed)
 
 
 def _is_known(key: str, value: str, columns: Collection[str]) -> bool:
@@ -329,29 +329,29 @@ class _Flat(NamedTuple):
             raise IndexError
         return int.from_bytes(self.content[at : at + n_bytes], "little")
 
-    def field(self, place: int) -> int | None:
+    def field(self, index: int) -> int | None:
         """Where a field points to; None if the table does not have it."""
         back = int.from_bytes(self.content[self.at : self.at + 4], "little", signed=True)
         names = self.at - back
-        if 4 + 2 * place >= self._number(names, 2):
+        if 4 + 2 * index >= self._number(names, 2):
             return None
-        offset = self._number(names + 4 + 2 * place, 2)
+        offset = self._number(names + 4 + 2 * index, 2)
         return self.follow(self.at + offset) if offset else None
 
     def follow(self, at: int) -> int:
-        """The place that is referred to from a place."""
+        """Where a reference leads to."""
         return at + self._number(at, 4)
 
-    def tables(self, place: int) -> Iterator[_Flat]:
+    def tables(self, index: int) -> Iterator[_Flat]:
         """The tables in a field that is a list of them."""
-        start = self.field(place)
+        start = self.field(index)
         if start is not None:
             for one in range(self._number(start, 4)):
                 yield _Flat(self.content, self.follow(start + 4 + 4 * one))
 
-    def text(self, place: int) -> str:
+    def text(self, index: int) -> str:
         """A field that is a text; empty if the table does not have it."""
-        start = self.field(place)
+        start = self.field(index)
         if start is None:
             return ""
         return self.content[start + 4 : start + 4 + self._number(start, 4)].decode()

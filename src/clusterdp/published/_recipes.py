@@ -369,11 +369,11 @@ def sum_queries(manifest: Manifest, rows: str) -> list[Paragraph | Code]:
 
     Of several questions, queries are on the first one with sums.
     """
-    for place, question in enumerate(manifest.questions):
+    for index, question in enumerate(manifest.questions):
         declared = question.outcomes.categories().declared
         if manifest.assignment is not None or declared.observed_place(0) is not None:
             continue  # Means need weights of rows, or are ratios.
-        queries = [_of_cells(manifest, place), _of_totals(manifest, place, rows)]
+        queries = [_of_cells(manifest, index), _of_totals(manifest, index, rows)]
         if any(queries):
             metrics = ", ".join(code(str(one)) for one in declared.metrics)
             about = (
@@ -388,9 +388,9 @@ def sum_queries(manifest: Manifest, rows: str) -> list[Paragraph | Code]:
     return []
 
 
-def _of_cells(manifest: Manifest, place: int) -> str | None:
+def _of_cells(manifest: Manifest, index: int) -> str | None:
     """The query on the sums of cells of a question; None if it has none."""
-    question, ending = manifest.questions[place], question_suffixes(len(manifest.questions))[place]
+    question, ending = manifest.questions[index], question_suffixes(len(manifest.questions))[index]
     space, arm = question.outcomes.categories(), _sql_name(manifest.columns.arm)
     of_cells = (one for one in question.mechanism.statistics if one.level is None)
     if not any("noisy_sum" in one.column_types(space) for one in of_cells):
@@ -410,16 +410,16 @@ group by {arm}
 order by {arm};"""
 
 
-def _of_totals(manifest: Manifest, place: int, rows: str) -> str | None:
+def _of_totals(manifest: Manifest, index: int, rows: str) -> str | None:
     """The query on the totals of everyone of a question; None if it has none."""
-    if not any(one.level == () for one in manifest.questions[place].mechanism.statistics):
+    if not any(one.level == () for one in manifest.questions[index].mechanism.statistics):
         return None
     arm, columns = _sql_name(manifest.columns.arm), manifest.to_columns()
     cells = ", ".join(map(_sql_name, columns.cell))
     keys = ", ".join([*(["fold"] if manifest.folds > 1 else []), arm])
     several = ""
     if columns.question_names:
-        name = columns.question_names[place].replace("'", "''")
+        name = columns.question_names[index].replace("'", "''")
         several = f" and {QUESTION} = '{name}'"
     return f"""with sizes as (
     select {keys}, sum(weight) as size

@@ -25,17 +25,17 @@ class Compact:
     """A struct of Thrift's compact protocol, as values by the numbers of their fields.
 
     Attributes:
-        place: How many bytes were read.
+        offset: How many bytes were read.
     """
 
     def __init__(self, content: bytes) -> None:
-        self._content, self.place = content, 0
+        self._content, self.offset = content, 0
 
     def whole(self) -> dict[int, Any]:
         """The fields of a struct that the content ends with."""
         found = self.struct()
-        if self.place != len(self._content):
-            raise ValueError(self.place)
+        if self.offset != len(self._content):
+            raise ValueError(self.offset)
         return found
 
     def struct(self) -> dict[int, Any]:
@@ -69,20 +69,20 @@ class Compact:
         raise ValueError(kind)
 
     def _byte(self) -> int:
-        self.place += 1
-        return self._content[self.place - 1]
+        self.offset += 1
+        return self._content[self.offset - 1]
 
     def _bytes(self, length: int) -> bytes:
-        self.place += length
-        if self.place > len(self._content):
+        self.offset += length
+        if self.offset > len(self._content):
             raise IndexError
-        return self._content[self.place - length : self.place]
+        return self._content[self.offset - length : self.offset]
 
     def _varint(self) -> int:
         value = 0
-        for place in range(_MOST_OF_VARINT):
+        for index in range(_MOST_OF_VARINT):
             byte = self._byte()
-            value |= (byte & 127) << 7 * place
+            value |= (byte & 127) << 7 * index
             if not byte & 128:
                 return value
         raise ValueError(value)
