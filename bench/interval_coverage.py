@@ -20,7 +20,7 @@ from bench.covariate_rows import to_rows
 from clusterdp.cells.layout import Layout
 from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.channels.base import TABLE_TOTAL
-from clusterdp.estimation.effects.effect import EffectArrays, Target, to_effect
+from clusterdp.estimation.effects.effect import EffectArrays, EffectTarget, to_effect
 from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.means import weights as cell_weights
 from clusterdp.estimation.means.arms import arm_effects, to_means
@@ -177,7 +177,7 @@ def segment_effects(
 
 def as_effects(arrays: EffectArrays, layout: Layout, arm_sizes: IntArray, arm: int) -> list[Effect]:
     """The effect of one arm in each replicate; axes of `arm_sizes`: `[replicate, arm]`."""
-    of = Target("outcome", layout.arms[arm], layout.arms[layout.control])
+    of = EffectTarget("outcome", layout.arms[arm], layout.arms[layout.control])
     position, pair = layout.treatments.index(arm), [layout.control, arm]
     parts = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
     effects = []
@@ -197,7 +197,7 @@ def adjusted_effects(
     covariate = units.outcomes[:, 0] + rng.normal(size=len(units.clusters))
     pair, profiles = [0, 1], Profiles.from_layout(layout)
     chosen = np.flatnonzero(units.inside)
-    of = Target("outcome", layout.arms[1], layout.arms[0])
+    of = EffectTarget("outcome", layout.arms[1], layout.arms[0])
     effects = []
     for _ in range(n_replicates):
         cells = units.clusters * len(layout.arms) + draw_arms(units, rng)

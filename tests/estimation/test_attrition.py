@@ -14,7 +14,7 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.channels._optimal_channel import OptimalChannel
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.metrics.observed import _Arm, _bounds
 from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
 
@@ -45,7 +45,7 @@ def test_bounds_are_those_of_trimming(scenario: str, space: str) -> None:
     """The largest of t − E[R(t − y)₊]/π is the mean of the lowest, by trimming one by one."""
     units = make_units(scenario, space)
     control, treated = exact_arm(units, 0), exact_arm(units, 1)
-    found = _bounds(Target("y", 1, 0), control, treated, 0.95, from_ends=False)
+    found = _bounds(EffectTarget("y", 1, 0), control, treated, 0.95, from_ends=False)
     low, high = units.sharpest_bounds()
     assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
     assert found.limits == pytest.approx((low, high), abs=1e-9)
@@ -112,7 +112,7 @@ def test_bounds_hold_the_effect_on_those_observed(scenario: str) -> None:
             )
             for ratio, every in (control, treated)
         ]
-        found = _bounds(Target("y", 1, 0), noisy[0], noisy[1], 0.95, from_ends=False)
+        found = _bounds(EffectTarget("y", 1, 0), noisy[0], noisy[1], 0.95, from_ends=False)
         assert found.limits[0] <= found.low <= effect <= found.high <= found.limits[1]
         assert found.widened == (error < 0)
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.means.arms import true_effects, weigh
 from clusterdp.estimation.means.responses import CellMoments
 from clusterdp.estimation.means.weights import arm_variances
@@ -226,7 +226,7 @@ def test_p_values() -> None:
     layout = make_layout([[50, 50]])
     assert layout.n_units == 100
     effect = cdp.Effect(
-        of=Target(metric="clicks", arm=1, control=0),
+        of=EffectTarget(metric="clicks", arm=1, control=0),
         effect=1.959964,
         std_error=1.0,
         sampling_variance=0.5,
@@ -284,7 +284,7 @@ def test_students_intervals_of_few_units_cover(rng: np.random.Generator) -> None
 
 def an_effect(effect: float, std_error: float, control: float, control_error: float) -> cdp.Effect:
     return cdp.Effect(
-        of=Target(metric="clicks", arm=1, control=0),
+        of=EffectTarget(metric="clicks", arm=1, control=0),
         effect=effect,
         std_error=std_error,
         sampling_variance=std_error**2,

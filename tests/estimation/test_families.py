@@ -11,7 +11,7 @@ import pytest
 from statsmodels.stats.multitest import multipletests
 
 import clusterdp as cdp
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.effects.families import (
     VARYING,
     benjamini_hochberg,
@@ -32,7 +32,7 @@ def test_p_values_are_those_of_statsmodels(rng: np.random.Generator) -> None:
             np.testing.assert_allclose(ours(p_values), theirs, atol=1e-15)
 
 
-def an_effect(of: Target, effect: float) -> cdp.Effect:
+def an_effect(of: EffectTarget, effect: float) -> cdp.Effect:
     return cdp.Effect(
         of=of,
         effect=effect,
@@ -48,7 +48,7 @@ def every_effect() -> list[cdp.Effect]:
     """Overall, in tiers, and differences between them; each is some standard errors from zero."""
     segments = [(), *((("tier", tier),) for tier in TIERS)]
     targets = [
-        Target(metric, arm, "A", segment)
+        EffectTarget(metric, arm, "A", segment)
         for metric in METRICS
         for arm in ARMS
         for segment in segments

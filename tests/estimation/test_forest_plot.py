@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import EffectTarget
 from reports import effect, estimate_of, many_segments
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def few() -> cdp.Estimate:
     """Two metrics, one with a segment, and a difference."""
     return estimate_of(
         effect(0.05, 0.01),
-        effect(3.0, 2.0, Target("spend", "B", "A")),
-        effect(0.08, 0.02, Target("visit", "B", "A", BY), n_units=40),
-        effect(0.03, 0.03, Target("visit", "B", "A", BY, against="rest"), n_units=40),
+        effect(3.0, 2.0, EffectTarget("spend", "B", "A")),
+        effect(0.08, 0.02, EffectTarget("visit", "B", "A", BY), n_units=40),
+        effect(0.03, 0.03, EffectTarget("visit", "B", "A", BY, against="rest"), n_units=40),
     )
 
 
@@ -65,8 +65,10 @@ def test_lines_lead_down_from_overall_effects() -> None:
 
 
 def test_a_long_interval_ends_in_an_arrow_and_leaves_others_visible() -> None:
-    short = [effect(0.01 * one, 0.01, Target("visit", "B", "A", (("s", one),))) for one in range(9)]
-    long = effect(5.0, 50.0, Target("visit", "B", "A", (("s", "tiny"),)))
+    short = [
+        effect(0.01 * one, 0.01, EffectTarget("visit", "B", "A", (("s", one),))) for one in range(9)
+    ]
+    long = effect(5.0, 50.0, EffectTarget("visit", "B", "A", (("s", "tiny"),)))
     (axes,) = estimate_of(*short, long).plot().axes
     assert axes.get_xlim()[1] < 1
     assert {"<", ">"} <= {line.get_marker() for line in axes.lines}

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.effects.notes import range_notes
 
 PARTS: dict[str, Any] = {
@@ -22,7 +22,7 @@ PARTS: dict[str, Any] = {
     "folds": 2,
 }
 SHARE = cdp.Effect(
-    of=Target("bought", 1, 0),
+    of=EffectTarget("bought", 1, 0),
     effect=0.5,
     std_error=0.1,
     sampling_variance=0.005,

@@ -12,7 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, run
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.report.headline import headline
 from clusterdp.estimation.report.tables import effect_tables
 from page_checks import assert_sound_page, page_text
@@ -111,7 +111,9 @@ def test_names_are_escaped_and_never_run(release: cdp.Release) -> None:
     for page in (estimate.to_html(), estimate._repr_html_()):
         assert "<script>alert" not in page
         assert f"tier={HOSTILE}" in page_text(page) or HOSTILE in page_text(page)
-    hostile = estimate_of(effect(0.1, 0.01, Target(HOSTILE, HOSTILE, "A", ((HOSTILE, HOSTILE),))))
+    hostile = estimate_of(
+        effect(0.1, 0.01, EffectTarget(HOSTILE, HOSTILE, "A", ((HOSTILE, HOSTILE),)))
+    )
     assert_sound_page(hostile.to_html())
     assert "<script>alert" not in hostile.to_html()
 
@@ -169,7 +171,7 @@ def test_the_headline_is_plain(number: float, std_error: float, said: str) -> No
 
 
 def test_the_headline_says_what_may_be_chance_among_several() -> None:
-    others = [Target("visit", arm, "A") for arm in "CDEFG"]
+    others = [EffectTarget("visit", arm, "A") for arm in "CDEFG"]
     alone = estimate_of(effect(0.05, 0.022))
     together = estimate_of(effect(0.05, 0.022), *(effect(0.0, 0.02, of) for of in others))
     assert "may still be chance" not in page_text(alone.to_html())

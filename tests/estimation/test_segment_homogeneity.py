@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.metrics.differences import SegmentErrors, _same_effects
 
 N_SEGMENTS, N_DRAWS = 30, 3000
@@ -34,7 +34,7 @@ def test_the_level_holds_under_laplace_noise(share: float, rng: np.random.Genera
     size = (N_DRAWS, N_SEGMENTS)
     drawn = np.sqrt(1 - share) * rng.normal(size=size)
     drawn += np.sqrt(share / 2) * rng.laplace(size=size)
-    of = Target("score", 1, 0, (("region", "north"),))
+    of = EffectTarget("score", 1, 0, (("region", "north"),))
     found = [_same_effects(errors(one, share), of) for one in drawn]
     rejected = np.mean([one.p_value < 0.05 for one in found])
     assert 0.041 - 5 * 0.004 < rejected < 0.052 + 5 * 0.004

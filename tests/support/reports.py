@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.effects.families import VARYING, with_families
 from clusterdp.estimation.effects.findings import Origin
 
@@ -57,11 +57,11 @@ def released(table: pl.DataFrame, **options: Any) -> cdp.Release:
 
 
 def effect(
-    number: float, std_error: float, of: Target | None = None, n_units: int = 500
+    number: float, std_error: float, of: EffectTarget | None = None, n_units: int = 500
 ) -> cdp.Effect:
     """An effect as a value."""
     return cdp.Effect(
-        of=of or Target("visit", "B", "A"),
+        of=of or EffectTarget("visit", "B", "A"),
         effect=number,
         std_error=std_error,
         sampling_variance=std_error**2,
@@ -93,7 +93,7 @@ def estimate_of(*effects: cdp.Effect, shares: tuple[str, ...] = ()) -> cdp.Estim
 def many_segments(n_segments: int, name: str = "number {}") -> cdp.Estimate:
     """Two arms and two metrics in many segments, one of which has no numbers."""
     targets = [
-        Target(metric, arm, "A", segment)
+        EffectTarget(metric, arm, "A", segment)
         for segment in ((), *((("store", name.format(one)),) for one in range(n_segments)))
         for metric in ("visit", "spend")
         for arm in ("B", "C")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.cells.layout import Breakdown, Layout
-from clusterdp.estimation.effects.effect import Target, to_effect
+from clusterdp.estimation.effects.effect import EffectTarget, to_effect
 from clusterdp.estimation.means.arms import to_means, weigh
 from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
@@ -65,7 +65,10 @@ class SegmentRelease:
         each = spread_cells(weights.of_units(), self.profiles, arms)
         found = self.calibration.apply(WeightedSums.from_rows(part, each))
         means = to_means(found, moments, weights)
-        arrays, of = means.effects(self.layout), Target("outcome", 1, 0, (("segment", label),))
+        arrays, of = (
+            means.effects(self.layout),
+            EffectTarget("outcome", 1, 0, (("segment", label),)),
+        )
         return SegmentEffect(
             value=to_effect(arrays, of, weights.sizes.sum(axis=0)),
             arrays=arrays,

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp._arrays import IntArray
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import (
     Effect,
     EffectArrays,
+    EffectTarget,
     Estimator,
-    Target,
     Use,
     to_effect,
 )
@@ -71,7 +70,7 @@ from clusterdp.estimation.reading.dimensions import (
     parse_column_names,
     parse_dimensions,
 )
-from clusterdp.estimation.reading.profiles import Profiles, Profiling
+from clusterdp.estimation.reading.profiles import Profiling
 from clusterdp.estimation.report.results import Estimate
 from clusterdp.outcomes.space import ValueRange
 from clusterdp.published.folder import read_release
@@ -389,13 +388,15 @@ def _check_joined(
     inversion: ClusterInversion | None,
 ) -> None:
     """Check segments and covariates: shares of arms, ids, values."""
-    parts = []
-    if release.columns.assigned_by is None and (inversion is None or inversion.probs is None):
-        parts = _segment_sizes(rows, None if inversion is None else inversion.column)
-    if parts:
+    private = None if inversion is None else inversion.column  # true clusters are not known
+    parts = [(segment_label(of), one) for of, one in rows.segments if private not in dict(of)]
+    parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
+    is_planned = inversion is None or inversion.probs is None
+    if parts and is_planned and release.columns.assigned_by is None:
+        sizes = [(name, rows.cell_sizes(one)) for name, one in parts]
         found.check(
             "Do arms have their shares in segments?",
-            segment_ratio_notes(parts, _cell_sizes(rows.profiles)),
+            segment_ratio_notes(sizes, rows.cell_sizes(rows.whole)),
             fine="they do, as far as can be seen",
         )
     if rows.joined is not None:
@@ -421,23 +422,6 @@ def _check_pairs(rows: cutting.RowCounts) -> None:
             f'differences="pairs" makes {n_pairs:,} pairs of segments, and at most '
             f'{cutting.MOST_SEGMENTS:,} are compared: use differences="rest" (--differences rest)'
         )
-
-
-def _segment_sizes(rows: cutting.RowCounts, private: str | None) -> list[tuple[str, IntArray]]:
-    """Segments, and units without a value, with the units of their cells; no true clusters."""
-
-    def cell_sizes(places: IntArray, counts: IntArray) -> IntArray:
-        return _cell_sizes(rows.profiles, np.bincount(places, counts, len(rows.profiles.cells)))
-
-    known = (pair for pair in rows.segments if private not in dict(pair[0]))
-    parts = [(segment_label(segment), one) for segment, one in known]
-    parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
-    return [(name, cell_sizes(one.profiles, one.counts)) for name, one in parts]
-
-
-def _cell_sizes(profiles: Profiles, sizes: IntArray | None = None) -> IntArray:
-    """The units of cells, from those of profiles; everyone's by default."""
-    return profiles.sum_cells(profiles.sizes if sizes is None else sizes).astype(np.int64)
 
 
 def _from_statistics(release: Release, request: EstimateRequest) -> MetricFindings:
@@ -466,7 +450,7 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
     return [
         to_effect(
             arrays,
-            Target(metric, arms[arm], arms[layout.control]),
+            EffectTarget(metric, arms[arm], arms[layout.control]),
             sizes[[layout.control, arm]],
             position=position,
         )

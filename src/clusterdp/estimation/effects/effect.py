@@ -32,7 +32,7 @@ FEW_UNITS = 50
 REST = "rest"
 
 
-class Target(NamedTuple):
+class EffectTarget(NamedTuple):
     """What an effect is of: a metric of an arm against control, in a segment.
 
     Attributes:
@@ -99,7 +99,7 @@ class Effect:
             to; None if they are not known. Estimates themselves are unbiased, and are not cut.
     """
 
-    of: Target
+    of: EffectTarget
     effect: float
     std_error: float
     sampling_variance: float
@@ -296,7 +296,7 @@ NO_EFFECT = EffectArrays(
 
 
 def to_effect(
-    arrays: EffectArrays, of: Target, arm_sizes: IntArray, *, position: int = 0
+    arrays: EffectArrays, of: EffectTarget, arm_sizes: IntArray, *, position: int = 0
 ) -> Effect:
     """One effect as a value, with the degrees of freedom that its interval needs.
 

@@ -21,7 +21,7 @@ import numpy as np
 from clusterdp._arrays import FloatArray
 from clusterdp._lists import parse_names
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Effect, Target
+from clusterdp.estimation.effects.effect import Effect, EffectTarget
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -94,7 +94,7 @@ def benjamini_hochberg(p_values: FloatArray) -> FloatArray:
     return found
 
 
-def _family_of(of: Target, varying: tuple[str, ...]) -> Hashable:
+def _family_of(of: EffectTarget, varying: tuple[str, ...]) -> Hashable:
     """What the effects of a family have in common."""
     kind = (bool(of.segment), of.against is not None, of.adjusted)
     fixed = {"arms": of.arm, "segments": (of.segment, of.against), "metrics": of.metric}
@@ -131,5 +131,5 @@ def _pays(adjusted: Effect, n_slopes: int) -> bool:
     return not math.isnan(adjusted.std_error) and fewest >= _UNITS_PER_SLOPE * n_slopes
 
 
-def _plain(of: Target) -> Target:
+def _plain(of: EffectTarget) -> EffectTarget:
     return of._replace(adjusted=False)

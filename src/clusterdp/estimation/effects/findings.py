@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp._arrays import FloatArray
 from clusterdp.cells.layout import Layout, units_in_words
-from clusterdp.estimation.effects.effect import Effect, Estimator, Target
+from clusterdp.estimation.effects.effect import Effect, EffectTarget, Estimator
 from clusterdp.estimation.effects.intervals import check_level
 from clusterdp.estimation.effects.notes import DataCheck
 from clusterdp.estimation.effects.text import Segment, segment_label
@@ -175,7 +175,7 @@ class AttritionBounds:
             outside. That effect lies between the true bounds, so they were moved to hold it.
     """
 
-    of: Target
+    of: EffectTarget
     low: float
     high: float
     limits: tuple[float, float]

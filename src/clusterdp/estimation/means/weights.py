@@ -209,14 +209,14 @@ def _few_probs(inside: IntArray, whole: IntArray, arm_sizes: IntArray) -> FloatA
     drawn, every, of_arm = (
         np.broadcast_to(terms, shape)[there] for terms in (inside, whole, arm_sizes)
     )
-    none = _log_choose(every - of_arm, drawn) - _log_choose(every, drawn)
-    one = _log_choose(every - of_arm, drawn - 1) - _log_choose(every, drawn)
+    none = log_choose(every - of_arm, drawn) - log_choose(every, drawn)
+    one = log_choose(every - of_arm, drawn - 1) - log_choose(every, drawn)
     probs = np.ones(shape)
     probs[there] = np.exp(none) + of_arm * np.exp(one)
     return probs
 
 
-def _log_choose(n_all: IntArray, n_chosen: IntArray) -> FloatArray:
+def log_choose(n_all: IntArray, n_chosen: IntArray) -> FloatArray:
     """The logarithm of a binomial coefficient; −∞ where it is zero."""
     from scipy.special import gammaln
 

@@ -20,8 +20,8 @@ from clusterdp.estimation.effects.effect import (
     NO_EFFECT,
     Effect,
     EffectArrays,
+    EffectTarget,
     Estimator,
-    Target,
     to_effect,
 )
 from clusterdp.estimation.effects.findings import ArmDistribution, AttritionBounds, SegmentTest
@@ -227,7 +227,7 @@ class SegmentEffect(NamedTuple):
     scores: tuple[GroupScores, ...] | None = None
 
     @property
-    def of(self) -> Target:
+    def of(self) -> EffectTarget:
         """What it is of."""
         return self.value.of
 
@@ -363,10 +363,10 @@ class SegmentData:
             effects.append(SegmentEffect(value, arrays, sampling, found, int(sizes.sum()), scores))
         return effects
 
-    def target(self, metric: str, arm: int) -> Target:
+    def target(self, metric: str, arm: int) -> EffectTarget:
         """What an effect of an arm is of."""
         layout = self.whole.request.layout
-        return Target(metric, layout.arms[arm], layout.arms[layout.control], self.segment)
+        return EffectTarget(metric, layout.arms[arm], layout.arms[layout.control], self.segment)
 
     def are_known(self, arms: list[int], weights: CellWeights) -> bool:
         """Whether both arms have units, and some that were asked where arms are compared."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp._arrays import FloatArray, IntArray
-from clusterdp.estimation.effects.effect import REST, Effect, EffectArrays, Target, to_effect
+from clusterdp.estimation.effects.effect import REST, Effect, EffectArrays, EffectTarget, to_effect
 from clusterdp.estimation.effects.findings import SegmentTest
 from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
@@ -150,7 +150,7 @@ def _arm_sizes(one: SegmentEffect) -> IntArray:
     return np.array([one.value.n_control, one.value.n_treated])
 
 
-def _same_effects(errors: SegmentErrors, of: Target) -> SegmentTest:
+def _same_effects(errors: SegmentErrors, of: EffectTarget) -> SegmentTest:
     """Wald's test that the effects of all segments are the same, by an F distribution.
 
     Variances are estimated, and with few units badly: Welch's (1951) correction. The sum of squares

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Effect, Target
+from clusterdp.estimation.effects.effect import Effect, EffectTarget
 from clusterdp.estimation.effects.findings import AttritionBounds
 from clusterdp.estimation.effects.intervals import quantile
 from clusterdp.estimation.effects.notes import Note, Weight
@@ -99,7 +99,7 @@ def _tails(
 
 
 def _bounds(
-    of: Target, control: _Arm, treated: _Arm, level: float, *, from_ends: bool
+    of: EffectTarget, control: _Arm, treated: _Arm, level: float, *, from_ends: bool
 ) -> AttritionBounds:
     """The bounds of one treatment."""
     more = treated[0].below > control[0].below

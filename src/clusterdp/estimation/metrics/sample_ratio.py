@@ -23,6 +23,7 @@ from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import FEW_UNITS, Estimator
 from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.means.weights import log_choose
 from clusterdp.estimation.metrics.base import EstimateRequest
 from clusterdp.estimation.reading.dimensions import SegmentRequest
 
@@ -306,21 +307,13 @@ def _sum_of_draws(
     starts = np.cumsum(lengths) - lengths
     drawn, every, arm = (np.repeat(each, lengths) for each in (n_drawn, n_all, n_arm))
     number = np.arange(lengths.sum()) - np.repeat(starts - lows, lengths)
-    logs = _log_choose(arm, number) + _log_choose(every - arm, drawn - number)
-    laws = np.split(np.exp(logs - _log_choose(every, drawn)), starts[1:])
+    logs = log_choose(arm, number) + log_choose(every - arm, drawn - number)
+    laws = np.split(np.exp(logs - log_choose(every, drawn)), starts[1:])
     while len(laws) > 1:
         odd = laws[len(laws) // 2 * 2 :]
         pairs = zip(laws[::2], laws[1::2], strict=False)
         laws = [_convolve(one, other) for one, other in pairs] + odd
     return int(lows.sum()), laws[0]
-
-
-def _log_choose(n_all: IntArray, n_chosen: IntArray) -> FloatArray:
-    """The logarithm of how many ways there are to choose some of all."""
-    from scipy.special import gammaln
-
-    of_parts = gammaln(n_chosen + 1.0) + gammaln(n_all - n_chosen + 1.0)
-    return np.asarray(gammaln(n_all + 1.0) - of_parts, np.float64)
 
 
 def _convolve(one: FloatArray, other: FloatArray) -> FloatArray:

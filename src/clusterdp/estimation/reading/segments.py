@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from clusterdp._arrays import IntArray
 from clusterdp._named import columns, unnamed
 from clusterdp._text import counted
@@ -112,6 +114,11 @@ class RowCounts:
     joined: list[Note] | None = None
     covariates: RowsBySegment | None = None
     crossed: tuple[ExposureCounts, ...] = ()
+
+    def cell_sizes(self, counted: ResponseCounts) -> IntArray:
+        """The units of cells, of some of the rows; axes `[cluster, arm]`."""
+        sizes = np.bincount(counted.profiles, counted.counts, len(self.profiles.cells))
+        return self.profiles.sum_cells(sizes).astype(np.int64)
 
     @property
     def parts(self) -> list[tuple[Segment, ResponseCounts]]:
