@@ -16,7 +16,7 @@ from clusterdp.ledger import _store, statement
 from clusterdp.ledger.paid_release import PopulationBudget
 from clusterdp.spec.clusters import PublicClusters
 from clusterdp.spec.provenance import Provenance
-from clusterdp.spec.spec import Question, ReleaseSpec
+from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
 from clusterdp.storage.folder import LocalFolder
 from ledger_runs import LAYOUT, SPACE, finish, reserve
 
@@ -100,7 +100,7 @@ class TestPaidRelease:
 
     @pytest.fixture
     def spec(self) -> ReleaseSpec:
-        question = Question(space=SPACE, mechanism=cdp.uniform_prior_dp(epsilon=1))
+        question = QuestionSpec(space=SPACE, mechanism=cdp.uniform_prior_dp(epsilon=1))
         return ReleaseSpec.from_questions([question], PublicClusters(), Provenance())
 
     def budget(self, ledger: cdp.Ledger, said: list[str], **options: Any) -> PopulationBudget:

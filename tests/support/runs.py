@@ -11,7 +11,7 @@ from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.stages import ReleaseState
 from clusterdp.releasing.targets import FolderTarget, MemoryTarget
 from clusterdp.spec.provenance import Provenance
-from clusterdp.spec.spec import Question, ReleaseSpec
+from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def spec_for(
 ) -> ReleaseSpec:
     """What is published of a table whose owner declared nothing else."""
     pairs = zip(opened.table.spaces, mechanisms, strict=True)
-    questions = [Question(space=space, mechanism=mechanism) for space, mechanism in pairs]
+    questions = [QuestionSpec(space=space, mechanism=mechanism) for space, mechanism in pairs]
     return ReleaseSpec.from_questions(questions, opened.clusters, provenance or Provenance())
 
 

@@ -23,7 +23,7 @@ from clusterdp.privacy.composition import split_budget
 from clusterdp.rows.column_types import Notation
 from clusterdp.spec.columns import Columns, question_names
 from clusterdp.spec.parse import to_options
-from clusterdp.spec.spec import Question, ReleaseSpec
+from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,7 +231,7 @@ def decide(
     if mechanisms is None:
         mechanisms = plan_mechanisms(draft.budgets(), scenarios).mechanisms
     questions = [
-        Question(
+        QuestionSpec(
             space=space,
             mechanism=mechanism,
             expected=tuple(map(tuple, expected.kinds[:, 0].tolist()))

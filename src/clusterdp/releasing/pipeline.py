@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterdp._progress import Progress
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import OpenTable
-    from clusterdp.releasing.targets import Target
+    from clusterdp.releasing.targets import ReleaseTarget
     from clusterdp.spec.spec import ReleaseSpec
     from clusterdp.statistics.noise import NoiseSource
 
@@ -33,7 +33,7 @@ R = TypeVar("R")
 def run(  # noqa: PLR0913 - what is released, where to, and where randomness comes from
     opened: OpenTable,
     spec: ReleaseSpec,
-    target: Target[R],
+    target: ReleaseTarget[R],
     *,
     journal: Journal | None = None,
     add_noise: NoiseSource | None = None,

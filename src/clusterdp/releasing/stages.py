@@ -41,7 +41,7 @@ from clusterdp.releasing.prepare import asked_of
 from clusterdp.rows.keys import KeyRing
 from clusterdp.rows.tally import CountRequest
 from clusterdp.rows.value_codes import ValueCodes
-from clusterdp.spec.spec import Question
+from clusterdp.spec.spec import QuestionSpec
 from clusterdp.statistics.look import DrawnLook
 
 if TYPE_CHECKING:
@@ -217,12 +217,12 @@ def _follow(state: ReleaseState, looks: tuple[DrawnLook | None, ...]) -> Release
     """The same release with the outcomes and priors that looks show."""
     spec, opened = state.spec, state.opened
     settled = settle(spec.spaces, spec.mechanisms, opened.layout, looks)
-    questions: list[Question] = []
+    questions: list[QuestionSpec] = []
     found: list[str] = []
     for before, after, look in zip(spec.questions, settled, looks, strict=True):
         found += look_notes(before.space, before.mechanism.prior, after)
         questions.append(
-            Question(
+            QuestionSpec(
                 space=after.space,
                 mechanism=after.mechanism,
                 expected=before.expected

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Target(Protocol[R_co]):
+class ReleaseTarget(Protocol[R_co]):
     """Where a release goes, and what is made of it there."""
 
     def staged(self, claim: str) -> AbstractContextManager[Staged | None]:

@@ -31,7 +31,7 @@ Expected = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Question:
+class QuestionSpec:
     """Outcomes that share a channel, and what is published of them.
 
     Attributes:
@@ -45,7 +45,7 @@ class Question:
     space: Categories
     mechanism: Mechanism
     expected: Expected | None = None
-    declared: Question | None = None
+    declared: QuestionSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,14 +59,14 @@ class ReleaseSpec:
         terms: What is published, and what that costs, as manifests and ledgers state it.
     """
 
-    questions: tuple[Question, ...]
+    questions: tuple[QuestionSpec, ...]
     clusters: Clusters
     provenance: Provenance
     terms: Terms
 
     @classmethod
     def from_questions(
-        cls, questions: Sequence[Question], clusters: Clusters, provenance: Provenance
+        cls, questions: Sequence[QuestionSpec], clusters: Clusters, provenance: Provenance
     ) -> ReleaseSpec:
         """The specification of some questions.
 
@@ -109,7 +109,7 @@ class ReleaseSpec:
         pairs = zip(self.questions, mechanisms, strict=True)
         return replace(self, questions=tuple(replace(one, mechanism=own) for one, own in pairs))
 
-    def after_looks(self, questions: Sequence[Question]) -> ReleaseSpec:
+    def after_looks(self, questions: Sequence[QuestionSpec]) -> ReleaseSpec:
         """The same release, with the questions that looks led to."""
         return ReleaseSpec.from_questions(questions, self.clusters, self.provenance)
 
@@ -129,7 +129,7 @@ class ReleaseSpec:
 
 
 def _pairs(
-    questions: Sequence[Question],
+    questions: Sequence[QuestionSpec],
 ) -> tuple[tuple[Categories, ...], tuple[Mechanism, ...]]:
     return (
         tuple(question.space for question in questions),
