@@ -17,7 +17,7 @@ from clusterdp.estimation.means.sums import WeightedSums, of_fold
 from clusterdp.estimation.metrics.base import SegmentEffect
 from clusterdp.estimation.reading.profiles import Profiles, spread_cells
 from clusterdp.mechanisms.draw import release_cells
-from clusterdp.statistics.base import CellTotals, MetricSums
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ def group_totals(
         weighted = (weights[..., np.newaxis] * sums).sum(axis=2)
         return np.asarray(weighted.swapaxes(0, 1))
 
-    groups = MetricSums(by_group(lattice.integers), by_group(lattice.squares()))
-    everyone = MetricSums(*(part.sum(axis=0, keepdims=True) for part in groups))
+    groups = by_group(lattice.integers), by_group(lattice.squares())
+    sums, squares = (part.sum(axis=0, keepdims=True) for part in groups)
     cells = CellTotals.from_counts(counts.sum(axis=(0, 1)), space)
-    return cells._replace(groups={(): everyone, BY: groups})
+    return cells._replace(groups={(): (sums, squares), BY: groups})
 
 
 def release_segments(

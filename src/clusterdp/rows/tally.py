@@ -10,7 +10,7 @@ import numpy as np
 
 from clusterdp.outcomes.metric_values import MetricIntegers
 from clusterdp.rows.keys import Fingerprint
-from clusterdp.statistics.base import CellTotals, MetricSums
+from clusterdp.statistics.base import CellTotals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.encoding import OutcomeCodes
     from clusterdp.rows.encoding import QuestionEncoder, RowCodes, RowEncoder
+    from clusterdp.statistics.base import SumPair
 
 
 class CountRequest(NamedTuple):
@@ -229,22 +230,26 @@ class QuestionTally:
             totals = totals._replace(counts=table[..., -first:])
         return totals
 
-    def _everyone(self) -> MetricSums:
+    def _everyone(self) -> SumPair:
         """Totals of everyone, from counts by category."""
         metrics, counts = self.plan.metrics, self.counts
         weighted = (self.plan.weights.reshape(*counts.shape[:2], 1) * counts).sum(axis=0)
         integers = [metric.categories for metric in metrics]
         squares = [metric.coarse_squares(metric.categories) for metric in metrics]
-        both = (np.stack(of_categories, axis=1) for of_categories in (integers, squares))
-        return MetricSums(*((weighted @ one)[np.newaxis, np.newaxis] for one in both))
+        sums, of_squares = (
+            (weighted @ np.stack(of_categories, axis=1))[np.newaxis, np.newaxis]
+            for of_categories in (integers, squares)
+        )
+        return sums, of_squares
 
-    def _totals_by_level(self) -> dict[tuple[str, ...], MetricSums]:
+    def _totals_by_level(self) -> dict[tuple[str, ...], SumPair]:
         """Totals of the levels that are added up row by row."""
         layout, first, found = self.plan.layout, 0, {}
         for level, size in self.plan.level_sizes.items():
             part = self.groups[first : first + size]
             shaped = part.reshape(-1, layout.folds, len(layout.arms), part.shape[-1])
-            found[level] = MetricSums(*np.split(shaped, 2, axis=-1))
+            sums, squares = np.split(shaped, 2, axis=-1)
+            found[level] = sums, squares
             first += size
         return found
 

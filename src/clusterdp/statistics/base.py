@@ -23,17 +23,12 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Arrays = Mapping[str, npt.NDArray[Any]]
+    # Sums of metrics, and of their squares as in `MetricLattice.squares`; last axis `[metric]`.
+    SumPair = tuple[IntArray, IntArray]
 
 
 # A term that adds less than this share to a square is rounding.
 _NEGLIGIBLE = 1e-9
-
-
-class MetricSums(NamedTuple):
-    """Sums of metrics, and of their squares as in `MetricLattice.squares`; last axis `[metric]`."""
-
-    sums: IntArray
-    squares: IntArray
 
 
 class CellTotals(NamedTuple):
@@ -43,14 +38,14 @@ class CellTotals(NamedTuple):
         counts: Units by category; axes `[..., cluster, arm, category]`.
         sums: Sums of metrics, in units of the lattice; axes `[..., cluster, arm, metric]`.
         squares: Sums of squares of metrics, as in `MetricLattice.squares`; axes as those of sums.
-        groups: Weighted sums of groups, by the columns that the groups are of: axes
+        groups: Weighted sums and squares of groups, by the columns that the groups are of: axes
             `[..., group, fold, arm, metric]`.
     """
 
     counts: IntArray
     sums: IntArray
     squares: IntArray
-    groups: Mapping[tuple[str, ...], MetricSums]
+    groups: Mapping[tuple[str, ...], SumPair]
 
     @classmethod
     def from_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:

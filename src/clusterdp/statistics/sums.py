@@ -18,7 +18,6 @@ from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon
 from clusterdp.statistics._sum_noise import SumNoise, check_fits, squares_unit, sum_noise
 from clusterdp.statistics.base import (
     DrawnStatistic,
-    MetricSums,
     NoisyStatistic,
     SumReading,
     combined,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.statistics.base import Arrays, CellTotals
+    from clusterdp.statistics.base import Arrays, CellTotals, SumPair
     from clusterdp.statistics.noise import NoiseSource
 
 
@@ -116,22 +115,17 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         for space in spaces:
             self.check(layout, space)
         noise = self.noise(spaces[0])
-        true = MetricSums(
-            *(
-                np.concatenate(parts, axis=-1)
-                for parts in zip(*(self.true_sums(one, layout) for one in totals), strict=True)
-            )
-        )
+        pairs = [self.true_sums(one, layout) for one in totals]
+        true, squares = (np.concatenate(parts, axis=-1) for parts in zip(*pairs, strict=True))
         squared = [one.metric_lattice().squared for one in spaces]
         ends = np.cumsum([len(one) for one in squared])[:-1]
         drawn = [
-            {_SUMS: one}
-            for one in np.split(noise.add(noise.of_sums, true.sums, add_noise), ends, -1)
+            {_SUMS: one} for one in np.split(noise.add(noise.of_sums, true, add_noise), ends, -1)
         ]
         if noise.of_squares:
-            noisy = noise.add(noise.of_squares, true.squares, add_noise)
-            squares = np.split(noisy, np.cumsum([sum(one) for one in squared])[:-1], -1)
-            for arrays, one in zip(drawn, squares, strict=True):
+            noisy = noise.add(noise.of_squares, squares, add_noise)
+            parts = np.split(noisy, np.cumsum([sum(one) for one in squared])[:-1], -1)
+            for arrays, one in zip(drawn, parts, strict=True):
                 arrays.update({_SQUARES: one} if one.shape[-1] else {})
         return tuple(map(self.restore, drawn, [layout] * len(drawn), spaces))
 
@@ -141,7 +135,7 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         """Noisy sums of a release of one question, from true ones."""
         return self.draw_together([totals], layout, [space], add_noise)[0]
 
-    def true_sums(self, totals: CellTotals, layout: Layout) -> MetricSums:
+    def true_sums(self, totals: CellTotals, layout: Layout) -> SumPair:
         """What noise is added to."""
         raise NotImplementedError
 
@@ -262,9 +256,9 @@ class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
         remedy = "sums (sums_share=0, --sums-share 0)"
         check_fits(space, self.noise(space), int(layout.sizes.max()), remedy)
 
-    def true_sums(self, totals: CellTotals, layout: Layout) -> MetricSums:  # noqa: ARG002 - as totals
+    def true_sums(self, totals: CellTotals, layout: Layout) -> SumPair:  # noqa: ARG002 - as totals
         """The sums of cells."""
-        return MetricSums(totals.sums, totals.squares)
+        return totals.sums, totals.squares
 
     def cell_sum_variance(self, space: CategorySpace, metric: int = 0) -> float:
         """The noise variance of cell sums."""
@@ -343,15 +337,16 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
         most = LARGEST_WEIGHT * int(layout.sizes.sum(axis=0).max())
         check_fits(space, self.noise(space), most, remedy)
 
-    def true_sums(self, totals: CellTotals, layout: Layout) -> MetricSums:
+    def true_sums(self, totals: CellTotals, layout: Layout) -> SumPair:
         """The totals as they were counted; or, where only cells were, those of everyone."""
         if self.by in totals.groups or self.by or layout.folds > 1:
             return totals.groups[self.by]
         weights = self.weights(layout)[..., np.newaxis]
         cells = (totals.sums, totals.squares)
-        return MetricSums(
-            *((weights * part).sum(axis=-3)[..., np.newaxis, np.newaxis, :, :] for part in cells)
+        sums, squares = (
+            (weights * part).sum(axis=-3)[..., np.newaxis, np.newaxis, :, :] for part in cells
         )
+        return sums, squares
 
 
 def totals_label(by: tuple[str, ...]) -> str:
