@@ -8,6 +8,7 @@ import numpy as np
 
 from clusterdp.estimation.means.adjustment import CovariateRows
 from clusterdp.estimation.reading.covariates import Piece
+from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
@@ -39,14 +40,8 @@ def to_rows(
         chosen = cells % shape[1] == arm
         return [(entries[chosen], covariates[:, chosen])]
 
-    return CovariateRows(
-        cells=keys // n_responses,
-        profiles=keys // n_responses,
-        outcomes=outputs.values[0, keys % n_responses],
-        noise=outputs.noise[0, keys % n_responses],
-        missed=np.zeros(len(keys)),
-        stands_for=np.ones(len(keys)),
-        counts=counts,
-        shape=shape,
-        pieces=pieces,
-    )
+    every = np.arange(shape[0] * shape[1])
+    sizes = np.bincount(cells, minlength=len(every))
+    profiles = Profiles(cells=every, sizes=sizes, shape=shape, folds=None, groups={})
+    counted = ResponseCounts(keys // n_responses, keys % n_responses, counts)
+    return CovariateRows(counted, profiles, outputs, pieces)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import clusterdp as cdp
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.metrics.levels import DistributionEstimator
+from clusterdp.estimation.effects.intervals import quantile
+from clusterdp.estimation.metrics import parse as parsing
+from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
+from clusterdp.estimation.metrics._functions import question_of, take_call
+from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
+from clusterdp.estimation.metrics.levels import DistributionEstimator, Levels
 from clusterdp.estimation.metrics.mean import MeanEstimator
 from clusterdp.estimation.metrics.parse import parse_metrics
 from clusterdp.estimation.metrics.quantiles import QuantileEstimator, quantile_name
 from clusterdp.estimation.metrics.ratio import RatioEstimator
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.grammar import parse_metric
+from clusterdp.outcomes.grammar import Parser, parse_metric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OUTCOMES = {"rounds": "0..12", "visit": "0,1", "spend": "0..2", "day 7": "0,1", "p90": "0,1"}
 SPACES = [Categories(declared=declare({name: values})) for name, values in OUTCOMES.items()]
@@ -116,7 +127,7 @@ def test_a_quantile_lies_between_the_ends(text: str) -> None:
 
 
 def test_owners_declare_no_ratios() -> None:
-    with pytest.raises(ParameterError, match="a metric reads visit"):
+    with pytest.raises(ParameterError, match="is a ratio, which needs no declaration"):
         parse_metric("spend/visit")
 
 
@@ -125,3 +136,74 @@ def test_every_percent_survives(hundredths: int) -> None:
     share = hundredths / 10_000
     found = parse(quantile_name("rounds", share))
     assert (found.share, found.name) == (share, quantile_name("rounds", share))
+
+
+class TopEstimator(NamedTuple):
+    """A kind of metric that someone adds: the share of units at the largest value."""
+
+    name: str
+    question: int
+    levels: Levels
+
+    @classmethod
+    def from_text(cls, parser: Parser, spaces: Sequence[Categories]) -> TopEstimator | None:
+        call = take_call(parser)
+        if call is None or call[0] != "top":
+            return None
+        name, outcome = f"top({call[1]})", call[1]
+        question = question_of([outcome], name, spaces)
+        return cls(name, question, Levels(outcome, spaces[question]))
+
+    def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
+        data = questions[self.question].read(*self.levels.functions[-1:])
+        arms = compared_arms(data, self.name)
+        return MetricFindings(effects=[one.composed_effect(ArmTop) for one in arms])
+
+
+class ArmTop(NamedTuple):
+    """The share of an arm."""
+
+    arm: ArmEstimates
+
+    @property
+    def value(self) -> float:
+        return float(self.arm.means[0])
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.value, self.value
+
+    @property
+    def sampling_variance(self) -> float:
+        return float(self.arm.sampling[0])
+
+    @property
+    def privacy_variance(self) -> float:
+        return float(self.arm.privacy[0])
+
+    def limits(self, level: float) -> tuple[float, float]:
+        reach = quantile(level) * float(np.sqrt(self.arm.variances[0]))
+        return self.value - reach, self.value + reach
+
+
+def test_a_kind_of_metric_is_a_class_and_its_name_in_a_list(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pl.DataFrame(
+        {
+            "user": np.arange(900),
+            "arm": np.arange(900) % 2,
+            "rounds": rng.integers(0, 4, 900),
+        }
+    )
+    release = cdp.release(
+        table, unit="user", arm="arm", outcomes={"rounds": "0..3"}, epsilon=3, mechanism="optimal"
+    )
+    with pytest.raises(ParameterError, match="a metric reads"):
+        cdp.estimate(release, metrics="top(rounds)")
+    monkeypatch.setattr(parsing, "KINDS", (*parsing.KINDS, TopEstimator))
+    found = cdp.estimate(release, metrics=["top(rounds)", "rounds>=3"])
+    mine, theirs = found["top(rounds)"], found["rounds>=3"]
+    assert (mine.effect, mine.treated_mean) == pytest.approx((theirs.effect, theirs.treated_mean))
+    assert mine.ci()[0] < mine.effect < mine.ci()[1]
+    assert "top(rounds)" in repr(found)

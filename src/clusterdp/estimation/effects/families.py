@@ -73,11 +73,8 @@ def holm_p_values(p_values: FloatArray) -> FloatArray:
     The k-th smallest of m is multiplied by m − k + 1, and is at least the one before it.
     """
     order = np.argsort(p_values)
-    factors = np.arange(len(p_values), 0, -1)
-    rising = np.maximum.accumulate(factors * p_values[order])
-    found = np.empty_like(p_values)
-    found[order] = np.minimum(rising, 1.0)
-    return found
+    rising = np.maximum.accumulate(np.arange(len(p_values), 0, -1) * p_values[order])
+    return np.asarray(np.minimum(rising, 1.0)[np.argsort(order)])
 
 
 def benjamini_hochberg(p_values: FloatArray) -> FloatArray:
@@ -85,13 +82,9 @@ def benjamini_hochberg(p_values: FloatArray) -> FloatArray:
 
     The k-th smallest of m is multiplied by m/k, and is at most the one after it.
     """
-    order = np.argsort(p_values)[::-1]
-    n_effects = len(p_values)
-    factors = n_effects / np.arange(n_effects, 0, -1)
-    falling = np.minimum.accumulate(factors * p_values[order])
-    found = np.empty_like(p_values)
-    found[order] = np.minimum(falling, 1.0)
-    return found
+    order, ranks = np.argsort(p_values)[::-1], np.arange(len(p_values), 0, -1)
+    falling = np.minimum.accumulate(len(p_values) / ranks * p_values[order])
+    return np.asarray(np.minimum(falling, 1.0)[np.argsort(order)])
 
 
 def _family_of(of: EffectTarget, varying: tuple[str, ...]) -> Hashable:

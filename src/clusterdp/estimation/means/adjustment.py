@@ -14,19 +14,17 @@ from what covariates seem to explain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp._arrays import BoolArray, FloatArray, IntArray
-from clusterdp.estimation.effects.text import Segment
+from clusterdp._arrays import FloatArray, IntArray
 from clusterdp.estimation.means.calibration import CalibratedSums
 from clusterdp.estimation.means.responses import CellMoments, ResponseValues, read_answers
 from clusterdp.estimation.means.sums import WeightedSums
 from clusterdp.estimation.means.weights import CellWeights
-from clusterdp.estimation.reading.covariates import Piece, RowsBySegment
+from clusterdp.estimation.reading.covariates import Piece
 from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
 
 if TYPE_CHECKING:
@@ -45,36 +43,40 @@ _LEAST_DEGREES = 60.0
 _LEAST = 1e-10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CovariateRows:
     """Rows of a segment, each by its entry; axes `[entry]`.
 
     Attributes:
         cells: The cell, its place in a flat `[cluster, arm]` array.
         profiles: The profile.
+        counts: How many rows there are.
         outcomes: The debiased outcome, as a distance from the middle of the metric's values.
         noise: The estimated variance of its noise.
         missed: What its squares lack; see `read_answers`.
         stands_for: For how many units a row stands; see `read_answers`.
-        counts: How many rows there are.
         shape: How many clusters and arms there are.
+        sizes: How many rows each cell has; axes `[cluster, arm]`.
         pieces: Gives the rows of an arm with their covariates, piece by piece, each time anew.
+
+    Args:
+        counted: The rows, counted.
+        profiles: What profiles are of.
+        outputs: What responses tell of a metric.
+        pieces: As above.
     """
 
-    cells: IntArray
-    profiles: IntArray
-    outcomes: FloatArray
-    noise: FloatArray
-    missed: FloatArray
-    stands_for: FloatArray
-    counts: IntArray
-    shape: tuple[int, int]
-    pieces: Callable[[int], Iterable[Piece]]
-
-    @property
-    def sizes(self) -> IntArray:
-        """How many rows each cell has; axes `[cluster, arm]`."""
-        return self.sum_cells(self.counts).astype(np.int64)
+    def __init__(
+        self,
+        counted: ResponseCounts,
+        profiles: Profiles,
+        outputs: ResponseValues,
+        pieces: Callable[[int], Iterable[Piece]],
+    ) -> None:
+        answers = read_answers(counted, profiles, outputs)
+        self.outcomes, self.noise, self.missed, self.stands_for = answers
+        self.profiles, self.counts, self.pieces = counted.profiles, counted.counts, pieces
+        self.cells, self.shape = profiles.cells[counted.profiles], profiles.shape
+        self.sizes = self.sum_cells(self.counts).astype(np.int64)
 
     def sum_cells(self, terms: FloatArray | IntArray) -> FloatArray:
         """Sums over the entries of cells; from `[..., entry]` to `[..., cluster, arm]`."""
@@ -90,36 +92,6 @@ class CovariateRows:
                 for total, column in zip(sums, columns, strict=True):
                     np.add.at(total, entries, column)
         return sums
-
-
-def to_covariate_rows(
-    every: RowsBySegment,
-    segment: Segment,
-    counted: ResponseCounts,
-    profiles: Profiles,
-    outputs: ResponseValues,
-) -> CovariateRows:
-    """The rows of a segment with their covariates.
-
-    Args:
-        every: All rows with their covariates.
-        segment: Which rows.
-        counted: The rows of the segment, counted.
-        profiles: What profiles are of.
-        outputs: What responses tell of a metric.
-    """
-    outcomes, noise, missed, stands_for = read_answers(counted, profiles, outputs)
-    return CovariateRows(
-        cells=profiles.cells[counted.profiles],
-        profiles=counted.profiles,
-        outcomes=outcomes,
-        noise=noise,
-        missed=missed,
-        stands_for=stands_for,
-        counts=counted.counts,
-        shape=profiles.shape,
-        pieces=every.pieces(segment, counted),
-    )
 
 
 def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means without slopes
@@ -155,12 +127,7 @@ def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means wit
             sums,
             arm,
             RegressionCells(
-                outcomes=outcome_means[:, arm],
-                covariates=(of_cells / sizes)[..., arm].T,
-                shares=weights.shares[:, position],
-                sizes=weights.sizes[:, position],
-                pooled=weights.pooled[:, 0],
-                compared=compared,
+                outcome_means[:, arm], (of_cells / sizes)[..., arm].T, weights, position
             ),
             target,
             partial(_best_share, plain, position),
@@ -226,26 +193,35 @@ def _best_share(plain: CalibratedSums, position: int, added: float, n_slopes: in
     return float(_SHARES[int(np.argmin(np.where(known, lengths, np.inf)))])
 
 
-class RegressionCells(NamedTuple):
-    """The cells of one arm: means, weights, sizes, and which are used; first axis `[cluster]`."""
+class RegressionCells:
+    """The cells of one arm; first axis `[cluster]`.
 
-    outcomes: FloatArray
-    covariates: FloatArray
-    shares: FloatArray
-    sizes: IntArray
-    pooled: BoolArray
-    compared: BoolArray
+    Attributes:
+        outcomes: Their mean outcomes.
+        covariates: Their mean covariates.
+        shares: Their weights in the mean of the arm.
+        sizes: Their units.
+        compared: Which clusters effects are compared in.
+        pooled: Which clusters are pooled.
+        pool_shares: The share of each cell in the mean of the pool; zeros without a pool.
+        of_units: The weight of each unit.
 
-    @property
-    def pool_shares(self) -> FloatArray:
-        """The share of each cell in the mean of the pool; zeros without a pool."""
+    Args:
+        outcomes: Mean outcomes.
+        covariates: Mean covariates.
+        weights: Of the cells of some arms.
+        position: Which of them.
+    """
+
+    def __init__(
+        self, outcomes: FloatArray, covariates: FloatArray, weights: CellWeights, position: int
+    ) -> None:
+        self.outcomes, self.covariates, self.compared = outcomes, covariates, weights.compared
+        self.shares, self.sizes = weights.shares[:, position], weights.sizes[:, position]
+        self.pooled = weights.pooled[:, 0]
         inside = np.where(self.pooled, self.shares, 0.0)
-        return np.asarray(inside / (inside.sum() or 1.0))
-
-    @property
-    def of_units(self) -> FloatArray:
-        """The weight of each unit."""
-        return np.asarray(self.shares / np.maximum(self.sizes, 1))
+        self.pool_shares = np.asarray(inside / (inside.sum() or 1.0))
+        self.of_units = np.asarray(self.shares / np.maximum(self.sizes, 1))
 
     def of_influence(self, clusters: IntArray, terms: FloatArray) -> FloatArray:
         """Sums over the entries of each cluster, per squared weight of its units (robust errors).
@@ -257,7 +233,8 @@ class RegressionCells(NamedTuple):
 
     def centres(self, means: FloatArray) -> FloatArray:
         """What rows are compared with: their cell's mean, or that of the pool."""
-        return np.where(_like(self.pooled, means), self.pool_shares @ means, means)
+        pooled = self.pooled.reshape(-1, *[1] * (means.ndim - 1))
+        return np.where(pooled, self.pool_shares @ means, means)
 
 
 def _fit_arm(  # noqa: PLR0913, PLR0917 - rows, an arm of them, and what is known of its mean
@@ -350,8 +327,3 @@ def _inverse(products: FloatArray, n_rows: int) -> FloatArray:
     values, vectors = np.linalg.eigh(products)
     told = values > _LEAST * max(values.max(), n_rows)
     return np.asarray((vectors[:, told] / values[told]) @ vectors[:, told].T)
-
-
-def _like(flags: BoolArray, values: FloatArray) -> BoolArray:
-    """Flags of clusters, with as many axes as the values."""
-    return flags.reshape(-1, *[1] * (values.ndim - 1))

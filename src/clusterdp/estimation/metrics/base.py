@@ -321,8 +321,9 @@ class SegmentData:
     def adjusted_effects(self, every: RowsBySegment) -> list[SegmentEffect]:
         """Effects arm by arm, adjusted for covariates."""
         profiles, n_slopes = self.whole.rows.profiles, len(every.given.regressors)
-        known = adjustment.to_covariate_rows(
-            every, self.segment, self._counted, profiles, self.whole.decoded.outputs
+        pieces = every.pieces(self.segment, self._counted)
+        known = adjustment.CovariateRows(
+            self._counted, profiles, self.whole.decoded.outputs, pieces
         )
         sums = known.covariate_sums(n_slopes)
 
