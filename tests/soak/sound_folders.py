@@ -14,10 +14,9 @@ import polars as pl
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp._progress import NoProgress
+from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_folder
-from clusterdp.published.notes import release_notes
-from clusterdp.published.visible import what_is_visible
 from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.keys import ReleaseKey
@@ -179,10 +178,10 @@ def _in_parts(folder: SoundFolder, place: Path) -> SoundFolder:
     content = folder.manifest()
     parts = [name for name in files if name.startswith("units/")]
     release, manifest = read_folder(place)
-    seen = what_is_visible(manifest, release.layout, [one.channel for one in release.questions])
-    notes = release_notes(manifest, release.layout, [one.channel for one in release.questions])
-    files["README.md"] = write_readme(manifest, parts, seen, notes).encode()
-    files["index.html"] = write_card(manifest, _sums(files), seen, notes).encode()
+    channels = [one.channel for one in release.questions]
+    view = FolderView.from_parts(manifest, release.layout, channels)
+    files["README.md"] = write_readme(view, parts).encode()
+    files["index.html"] = write_card(view, _sums(files)).encode()
     content["files"] = msgspec.to_builtins(_sums(files))
     return SoundFolder(f"{folder.name}, in parts", sealed(content, files))
 

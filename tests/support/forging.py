@@ -10,10 +10,9 @@ import msgspec
 
 from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import FormatError
+from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_files, unit_files
-from clusterdp.published.notes import release_notes
-from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.folder import INDEX, MANIFEST, README, FileSum
 from clusterdp.storage.reading import open_folder
 
@@ -38,12 +37,11 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _: N
     except FormatError:
         return
     channels = [question.channel for question in release.questions]
-    seen = what_is_visible(manifest, release.layout, channels)
-    notes = release_notes(manifest, release.layout, channels)
-    (folder / README).write_text(write_readme(manifest, unit_files(manifest), seen, notes))
+    view = FolderView.from_parts(manifest, release.layout, channels)
+    (folder / README).write_text(write_readme(view, unit_files(manifest)))
     content["files"][README] = _sum(folder / README)
     files = {name: FileSum(**one) for name, one in content["files"].items()}
-    (folder / INDEX).write_text(write_card(manifest, files, seen, notes))
+    (folder / INDEX).write_text(write_card(view, files))
     content["files"][INDEX] = _sum(folder / INDEX)
     seal(folder, content)
 

@@ -26,9 +26,7 @@ from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import summary, visible_effects
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
-from clusterdp.published.notes import release_notes
 from clusterdp.published.verification import owners_words, verify_folder
-from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.folder import ERRATA
 from clusterdp.storage.reading import open_folder
 
@@ -49,23 +47,19 @@ def inspect_command(folder: Folder, *, as_json: AsJson = False) -> None:
     """
     files = open_folder(folder)
     release, manifest = read_files(files)
-    seen = what_is_visible(manifest, release.layout, [one.channel for one in release.questions])
-    errata = read_errata(files)
-    notes = release_notes(manifest, release.layout, [one.channel for one in release.questions])
+    channels, errata = [one.channel for one in release.questions], read_errata(files)
+    view = FolderView.from_parts(manifest, release.layout, channels)
     if as_json:
-        about: dict[str, Any] = {"assumed": seen.assumed, "visible": seen.to_dict()}
+        about: dict[str, Any] = {"assumed": view.seen.assumed, "visible": view.seen.to_dict()}
         gains = [one.to_dict() for one in cluster_gains(release)]
-        about |= {"in_words": manifest.guarantee.in_words, "notes": notes}
+        about |= {"in_words": manifest.guarantee.in_words, "notes": view.notes}
         about |= {"homogeneity": gains, "errata": errata}
         print_json({**msgspec.to_builtins(manifest), **about})
         return
-    remarks = [*(("note", note) for note in notes), *((_UNSEALED, line) for line in errata)]
+    remarks = [*(("note", note) for note in view.notes), *((_UNSEALED, line) for line in errata)]
     pairs = [(name, in_plain_text(text)) for name, text in summary(manifest).pairs]
     print_pairs([*pairs, *remarks])
-    shown = [
-        visible_effects(FolderView(manifest, (), seen, notes, {})),
-        *_gain_tables(cluster_gains(release)),
-    ]
+    shown = [visible_effects(view), *_gain_tables(cluster_gains(release))]
     print_text("\n".join(to_lines(shown, _WIDTH)))
 
 

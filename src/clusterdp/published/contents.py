@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -11,6 +11,8 @@ from clusterdp._text import shortest_decimal
 from clusterdp.document.model import code, in_code, strong
 from clusterdp.outcomes.number import Number
 from clusterdp.published._recipes import folder_of, row_files
+from clusterdp.published.notes import release_notes
+from clusterdp.published.visible import what_is_visible
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, question_name
 from clusterdp.storage.folder import (
     CELLS,
@@ -26,6 +28,8 @@ from clusterdp.storage.folder import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from clusterdp.cells.layout import Layout
+    from clusterdp.channels import Channel
     from clusterdp.outcomes.declaration import Outcome
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.visible import Visible
@@ -41,24 +45,35 @@ _MOST_PARTS = 12
 _FINGERPRINT = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FolderView:
     """A folder as its document sees it.
 
     Attributes:
         manifest: Of the release.
-        row_files: The names of the files of rows, other files among them or not.
         seen: What to expect of effects.
         notes: What a reader should know.
+        files: The names of its files of rows, other files among them or not.
         sums: The checksums of all files but index.html and the manifest, by name; empty before
             they are known.
     """
 
     manifest: Manifest
-    row_files: Collection[str]
     seen: Visible
     notes: Sequence[str]
-    sums: Mapping[str, FileSum]
+    files: Collection[str] = ()
+    sums: Mapping[str, FileSum] = field(default_factory=dict)
+
+    @classmethod
+    def from_parts(
+        cls, manifest: Manifest, layout: Layout, channels: Sequence[Channel | None]
+    ) -> FolderView:
+        """From a manifest, cells and the channels of rows; None where there are no rows."""
+        return cls(
+            manifest=manifest,
+            seen=what_is_visible(manifest, layout, channels),
+            notes=release_notes(manifest, layout, channels),
+        )
 
     @cached_property
     def columns(self) -> Columns:
@@ -68,7 +83,7 @@ class FolderView:
     @cached_property
     def rows(self) -> str:
         """The files of rows, as SQL names them."""
-        return row_files(self.row_files)
+        return row_files(self.files)
 
     @property
     def has_rows(self) -> bool:

@@ -7,6 +7,7 @@ is written first, so what needs the checksums of all other files is in index.htm
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,12 +50,11 @@ from clusterdp.spec.provenance import provenance_pairs
 from clusterdp.storage.folder import CELLS, ERRATA, LOOK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
     from clusterdp.document.model import Part
     from clusterdp.precision.prediction import ExpectedVariance, Prediction
     from clusterdp.published.manifest import Manifest
-    from clusterdp.published.visible import Visible
     from clusterdp.storage.folder import FileSum
 
 
@@ -69,25 +69,14 @@ _IN_BIBTEX = {letter: "\\" + letter for letter in "{}%&#_$"} | {
 }
 
 
-def write_readme(
-    manifest: Manifest, row_files: Collection[str], seen: Visible, notes: Sequence[str]
-) -> str:
-    """README.md.
-
-    Args:
-        manifest: Of the release.
-        row_files: The names of the files of rows.
-        seen: What to expect of effects.
-        notes: What a reader should know.
-    """
-    return to_markdown(folder_document(FolderView(manifest, row_files, seen, notes, {})))
+def write_readme(view: FolderView, row_files: Collection[str]) -> str:
+    """README.md, where rows are in files of these names."""
+    return to_markdown(folder_document(replace(view, files=row_files)))
 
 
-def write_card(
-    manifest: Manifest, files: Mapping[str, FileSum], seen: Visible, notes: Sequence[str]
-) -> str:
+def write_card(view: FolderView, files: Mapping[str, FileSum]) -> str:
     """index.html; `files` are all files with their checksums, the page itself among them or not."""
-    return to_page(folder_document(FolderView(manifest, files, seen, notes, other_files(files))))
+    return to_page(folder_document(replace(view, files=files, sums=other_files(files))))
 
 
 def folder_document(view: FolderView) -> Document:

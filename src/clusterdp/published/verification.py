@@ -17,10 +17,10 @@ from clusterdp.mechanisms.draw import Question, histogram_of, settle
 from clusterdp.outcomes.categories import together
 from clusterdp.privacy.accounting import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here
+from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.manifest import software_name
-from clusterdp.published.notes import release_notes
 from clusterdp.published.rows import (
     collect_rows,
     count_released,
@@ -29,7 +29,6 @@ from clusterdp.published.rows import (
     scan_units,
 )
 from clusterdp.published.tables import cells_of_questions
-from clusterdp.published.visible import what_is_visible
 from clusterdp.rows.keys import UnitIds, fold_numbers
 from clusterdp.rows.randomizing import debiased_columns
 from clusterdp.rows.value_codes import look_for_unplain
@@ -234,11 +233,10 @@ class Verifier:
         """
         manifest = self.manifest
         channels = [question.channel for question in self.release.questions]
-        seen = what_is_visible(manifest, self.layout, channels)
-        notes = release_notes(manifest, self.layout, channels)
+        view = FolderView.from_parts(manifest, self.layout, channels)
         pages = {
-            README: ("the README", write_readme(manifest, unit_files(manifest), seen, notes)),
-            INDEX: (INDEX, write_card(manifest, manifest.files, seen, notes)),
+            README: ("the README", write_readme(view, unit_files(manifest))),
+            INDEX: (INDEX, write_card(view, manifest.files)),
         }
         problem = "{} is not what was published"
         if manifest.software != software_name():

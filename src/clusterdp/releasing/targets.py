@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import OutputError
+from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.manifest import Manifest
 from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Release, ReleasedQuestion
 from clusterdp.published.tables import cells_table, stacked, totals_table
-from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,
@@ -127,7 +127,7 @@ class FolderTarget:
         """Write everything but rows, the manifest last; what followed from looks, in sentences."""
         assert staged is not None  # noqa: S101 - see `staged`
         state.progress.stage("sealing the folder", 0)
-        folder, layout = staged.files, state.opened.layout
+        folder = staged.files
         files = {} if state.rows is None else dict(state.rows.files)
         tables = {
             name: write_parquet(held.lazy(), folder / name)
@@ -135,13 +135,12 @@ class FolderTarget:
             if held is not None
         }
         channels = [cells.channel for cells in state.drawn]
-        seen = what_is_visible(manifest, layout, channels)
-        notes = release_notes(manifest, layout, channels)
-        readme = write_readme(manifest, files, seen, notes)
+        view = FolderView.from_parts(manifest, state.opened.layout, channels)
+        readme = write_readme(view, files)
         private_file(folder / README).write_text(readme, encoding="utf-8")
         files |= tables | {README: FileSum.of(folder / README)}
         # After all others, whose checksums it shows.
-        page = write_card(manifest, files, seen, notes)
+        page = write_card(view, files)
         private_file(folder / INDEX).write_text(page, encoding="utf-8")
         files[INDEX] = FileSum.of(folder / INDEX)
         sealed = manifest.sealed(files)
