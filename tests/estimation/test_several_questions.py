@@ -238,7 +238,7 @@ def refuse_to_design(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def begin() -> None:
         _remembered_design.cache_clear()
-        monkeypatch.setattr("clusterdp.channels._optimal_channel.design_staircase", refuse)
+        monkeypatch.setattr("clusterdp.channels._solver.staircases.design_staircase", refuse)
 
     return begin
 

@@ -252,7 +252,7 @@ def test_a_design_that_costs_too_much_is_refused(monkeypatch: pytest.MonkeyPatch
         del prior, ratio
         return np.eye(values.shape[1], dtype=np.int64) * TABLE_TOTAL, values
 
-    monkeypatch.setattr("clusterdp.channels._optimal_channel.plain_design", telling)
+    monkeypatch.setattr("clusterdp.channels._solver.staircases.plain_design", telling)
     monkeypatch.setattr("clusterdp.channels._solver.generation.solve_cones", lambda *_: None)
     layout, space = make_layout([[30, 40]]), one_outcome("y", cdp.OutcomeSpace.integers(0, 2))
     mechanism = cdp.optimal(epsilon=1.234)

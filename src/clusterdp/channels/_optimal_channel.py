@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.channels._decoding import decode_functions, residuals
-from clusterdp.channels._solver.staircases import design_staircase, plain_design
 from clusterdp.channels.base import TABLE_TOTAL
 from clusterdp.channels.sampling import TableSampler
 from clusterdp.errors import FormatError, notify_owner
@@ -357,6 +356,9 @@ def design_one(
     prior: FloatArray, values: FloatArray, weights: FloatArray, bound: OptimalBound
 ) -> Design:
     """The channel for one prior; arguments as for `design_optimal`."""
+    # Only owners design channels: whoever reads one does not load the solver.
+    from clusterdp.channels._solver.staircases import design_staircase, plain_design
+
     # Noise is drawn by now: whatever the solver does, there is a channel.
     plain = *plain_design(prior, values, bound.max_ratio), np.inf
     n_categories = values.shape[1]

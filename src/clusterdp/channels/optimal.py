@@ -16,7 +16,6 @@ from clusterdp.channels._optimal_channel import (
     design_optimal,
     read_channels,
 )
-from clusterdp.channels._solver.staircases import plain_design
 from clusterdp.channels.base import (
     LARGEST_ROW_EPSILON,
     RATIO_DENOMINATOR,
@@ -139,6 +138,8 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
 
     def plain_channel(self, space: CategorySpace) -> OptimalChannel:
         """A channel in closed form that costs as much, and is public whatever was counted."""
+        from clusterdp.channels._solver.staircases import plain_design
+
         values = space.metric_values()
         prior = with_every_outcome(self.public_prior(space))
         table, outputs = plain_design(prior, values, self.bound(space).max_ratio)

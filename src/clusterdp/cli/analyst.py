@@ -22,7 +22,6 @@ from clusterdp.cli.console import (
     print_line,
     print_text,
 )
-from clusterdp.document._matplotlib import new_figure
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.effects.families import VARYING
@@ -143,6 +142,8 @@ def estimate_command(
     """
     # What cannot be written later is refused now.
     if plot is not None:
+        from clusterdp.document._matplotlib import new_figure
+
         new_figure(plot, (1, 1))
     if csv is not None and csv.suffix.lower() not in _CSV:
         raise ParameterError(f"csv (--csv) writes text, got {csv.name!r}; name it .csv")
