@@ -31,7 +31,7 @@ from clusterdp.studies import formulas as theory
 from clusterdp.studies import populations as paper
 from clusterdp.studies.populations import shipped_features
 from clusterdp.studies.simulation import simulate_releases
-from clusterdp.studies.study import describe, noise_rng
+from clusterdp.studies.study import in_brief, noise_rng
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -328,9 +328,9 @@ def claims(found: Found) -> list[str]:
     )
     return [
         (
-            f"Experiment 1 at ε = 1, planned for the overall effect: {describe(ratios[1.0])} times "
+            f"Experiment 1 at ε = 1, planned for the overall effect: {in_brief(ratios[1.0])} times "
             "less excess variance than the better of Uniform-Prior-DP and Cluster-DP; planned for "
-            f"a 10% segment: {describe(ratios[SEGMENT])} times less."
+            f"a 10% segment: {in_brief(ratios[SEGMENT])} times less."
         ),
         (
             "Against the best of the paper's three user-level mechanisms, over all populations, "
@@ -347,7 +347,7 @@ def near_the_limit() -> str:
     ratios = np.array(each(over_limit, tables()[0]))
     return (
         "Rows alone, with priors from noisy counts that cost a tenth of ε, have "
-        f"{describe(ratios)} times the variance of the limit at the same ε of the channel, in "
+        f"{in_brief(ratios)} times the variance of the limit at the same ε of the channel, in "
         "Experiment 1, whose smallest cells have 250 units, at the worst ε of each draw."
     )
 
@@ -411,7 +411,7 @@ def as_markdown(found: Found, said: list[str]) -> str:
             for name in MECHANISMS:
                 numbers = [found[table, share, name, epsilon] for epsilon in EPSILONS]
                 if not np.isnan(numbers[0]).any():
-                    cells = " | ".join(describe(over_draws) for over_draws in numbers)
+                    cells = " | ".join(in_brief(over_draws) for over_draws in numbers)
                     lines.append(f"| {name} | {cells} |")
     return "\n".join(lines) + "\n"
 

@@ -11,7 +11,7 @@ from assertions import assert_mean, assert_variance
 from clusterdp.mechanisms import catalogue as builders
 from clusterdp.studies import experiments_4_7
 from clusterdp.studies import populations as pops
-from clusterdp.studies.claims import Tables, decide, decide_over_draws, verdict_of
+from clusterdp.studies.claims import Tables, decide_over_draws, state_claim, verdict_of
 from clusterdp.studies.experiments_1_3 import measure_ratio
 from clusterdp.studies.populations import shipped_features
 from clusterdp.studies.run import EXPERIMENTS, run_experiments, summary_tables
@@ -19,9 +19,9 @@ from clusterdp.studies.study import (
     Spread,
     Study,
     by_draw,
-    describe,
     everywhere,
     exact_variance,
+    in_brief,
     joined,
     points,
     simulated_effects,
@@ -63,7 +63,7 @@ def test_a_claim_says_in_how_many_draws_it_held() -> None:
     assert claim.why
     held = decide_over_draws(name, holds=~holds, evidence="")
     assert (held.verdict, held.why) == ("reproduced", "")
-    assert decide("the privacy guarantee of Cluster-DP", holds=False, evidence="").held == ""
+    assert state_claim("the privacy guarantee of Cluster-DP", holds=False, evidence="").held == ""
 
 
 def test_spread_over_draws() -> None:
@@ -84,7 +84,7 @@ def test_spread_over_draws() -> None:
     ],
 )
 def test_numbers_in_words(numbers: list[float], words: str) -> None:
-    assert describe(np.array(numbers)) == words
+    assert in_brief(np.array(numbers)) == words
 
 
 def test_tables_of_draws_are_joined_and_taken_apart() -> None:

@@ -67,7 +67,7 @@ class Claim:
     why: str
 
 
-def decide(name: str, *, holds: bool, evidence: str) -> Claim:
+def state_claim(name: str, *, holds: bool, evidence: str) -> Claim:
     """A claim that no population enters, with its verdict.
 
     Args:
@@ -162,7 +162,7 @@ def _cluster_dp() -> Claim:
     ]
     loss = float(np.log(mass[0] / mass[1]).max())
     delta = float(np.maximum(mass[0] - math.exp(1 / scale) * mass[1], 0).sum())
-    return decide(
+    return state_claim(
         "the privacy guarantee of Cluster-DP",
         holds=loss <= 1 / scale,
         evidence=f"The loss reaches {loss:.3f} = 2/σ; at ε = 0.5 the prior leaks δ = {delta:.3f}.",
@@ -174,7 +174,7 @@ def _histogram() -> Claim:
     noisy = np.array(list(itertools.product(range(-_REACH, _REACH), repeat=2)))
     before, after = (_log_mass(noisy, counts, 1 / epsilon) for counts in (_BEFORE, _AFTER))
     loss = float((before - after).max())
-    return decide(
+    return state_claim(
         "the privacy guarantee of the noisy histogram",
         holds=loss <= epsilon + 1e-9,
         evidence=f"The loss reaches {loss:.3f}, where {2 * epsilon:.0f} is 2ε.",
@@ -185,7 +185,7 @@ def _contrasts() -> Claim:
     values, epsilon = np.array([-1.0, 0.0, 1.0]), 1.0
     scale = np.abs(values).max() / epsilon  # times 1/min(n₀, n₁), which cancels below
     loss = float(np.ptp(values) / scale)
-    return decide(
+    return state_claim(
         "the privacy guarantee of noisy Horvitz–Thompson",
         holds=loss <= epsilon,
         evidence=f"The mean moves by 2/n against noise of scale 1/n: the loss is {loss:.0f}.",

@@ -31,9 +31,9 @@ from clusterdp.studies.study import (
     ACCOUNTINGS,
     KINDS,
     by_draw,
-    describe,
     everywhere,
     exact_variance,
+    in_brief,
     noise_rng,
     select,
 )
@@ -58,7 +58,7 @@ FLOOR_SHARES = (0.01, 0.1, 1.0)
 BETTER = 0.95
 
 
-def measure(study: Study, draw: int) -> Tables:
+def measure_tradeoffs(study: Study, draw: int) -> Tables:
     """Variance against γ at fixed privacy, and the trade-off with σ and γ optimised."""
     measured = _Measured(population=pops.sub_population(draw), rng=noise_rng(draw, 1))
     by_floor: Rows = []
@@ -70,7 +70,7 @@ def measure(study: Study, draw: int) -> Tables:
     return {"against_floor": by_floor, "tradeoff": tradeoff, "equal_strength": equal}
 
 
-def judge(tables: Tables) -> list[Claim]:
+def judge_tradeoffs(tables: Tables) -> list[Claim]:
     """What all draws say on the paper's claims."""
     floors = _floor_claims(tables["against_floor"], tables["equal_strength"])
     return [*floors, *_tradeoff_claims(tables["tradeoff"])]
@@ -191,15 +191,15 @@ def _floor_claims(rows: Rows, equal: Rows) -> list[Claim]:
         decide_over_draws(
             "small floor beats uniform prior",
             holds=least < uniform,
-            evidence=f"Cluster-DP {describe(least)}, Uniform-Prior-DP {describe(uniform)}: "
-            f"{describe(least / uniform)} times as much.",
+            evidence=f"Cluster-DP {in_brief(least)}, Uniform-Prior-DP {in_brief(uniform)}: "
+            f"{in_brief(least / uniform)} times as much.",
             small=_medians(select(equal, mechanism="Cluster-DP", floor_share=0.1)),
             plain=_medians(select(equal, mechanism="Uniform-Prior-DP")),
         ),
         decide_over_draws(
             "uniform prior is lower at the largest floor",
             holds=uniform < edge,
-            evidence=f"Cluster-DP {describe(edge)}, Uniform-Prior-DP {describe(uniform)}.",
+            evidence=f"Cluster-DP {in_brief(edge)}, Uniform-Prior-DP {in_brief(uniform)}.",
         ),
     ]
 
@@ -218,14 +218,14 @@ def _tradeoff_claims(rows: Rows) -> list[Claim]:
         decide_over_draws(
             "optimised trade-off beats uniform prior",
             holds=everywhere(np.maximum(to_uniform, free / uniform) < BETTER),
-            evidence=f"Least ratio of a draw {describe(to_uniform.min(axis=1))}, largest "
-            f"{describe(to_uniform.max(axis=1))}; the floor chosen is {_floors_chosen(paper)}.",
+            evidence=f"Least ratio of a draw {in_brief(to_uniform.min(axis=1))}, largest "
+            f"{in_brief(to_uniform.max(axis=1))}; the floor chosen is {_floors_chosen(paper)}.",
         ),
         decide_over_draws(
             "optimised Cluster-DP beats Cluster-Free-DP",
             holds=everywhere(to_free < BETTER),
-            evidence=f"Least ratio of a draw {describe(to_free.min(axis=1))}, largest "
-            f"{describe(to_free.max(axis=1))}.",
+            evidence=f"Least ratio of a draw {in_brief(to_free.min(axis=1))}, largest "
+            f"{in_brief(to_free.max(axis=1))}.",
         ),
     ]
 
@@ -276,7 +276,7 @@ def judge_ratio(tables: Tables) -> list[Claim]:
     spread_out = {prob: ratio[:, :2].mean(axis=1) for prob, ratio in ratios.items()}
     alike = {prob: ratio[:, -2:].mean(axis=1) for prob, ratio in ratios.items()}
     found = (
-        f"λ = {prob:g}: {describe(spread_out[prob])} at small β, {describe(alike[prob])} at large"
+        f"λ = {prob:g}: {in_brief(spread_out[prob])} at small β, {in_brief(alike[prob])} at large"
         for prob in RESAMPLE_PROBS
     )
     falls = np.all([alike[prob] < spread_out[prob] for prob in RESAMPLE_PROBS], axis=0)
@@ -292,7 +292,7 @@ def judge_ratio(tables: Tables) -> list[Claim]:
         decide_over_draws(
             "the benefit is stronger at smaller λ",
             holds=alike[0.5] < alike[0.8],
-            evidence=f"{describe(alike[0.5])} for λ = 0.5, {describe(alike[0.8])} for λ = 0.8.",
+            evidence=f"{in_brief(alike[0.5])} for λ = 0.5, {in_brief(alike[0.8])} for λ = 0.8.",
         ),
     ]
 
@@ -331,9 +331,9 @@ def judge_youtube(tables: Tables) -> list[Claim]:
         decide_over_draws(
             "clusters help on YouTube",
             holds=everywhere(ratio < 1),
-            evidence=f"Least ratio of a draw {describe(ratio.min(axis=1))}, largest "
-            f"{describe(ratio.max(axis=1))}; without privacy the variance is "
-            f"{describe(without[:, 0])}.",
+            evidence=f"Least ratio of a draw {in_brief(ratio.min(axis=1))}, largest "
+            f"{in_brief(ratio.max(axis=1))}; without privacy the variance is "
+            f"{in_brief(without[:, 0])}.",
         )
     ]
 

@@ -16,13 +16,13 @@ from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.studies import formulas as theory
 from clusterdp.studies import populations as pops
-from clusterdp.studies.claims import Claim, Rows, Tables, clustered, decide, decide_over_draws
+from clusterdp.studies.claims import Claim, Rows, Tables, clustered, decide_over_draws, state_claim
 from clusterdp.studies.study import (
     ACCOUNTINGS,
     by_draw,
-    describe,
     everywhere,
     exact_excess,
+    in_brief,
     noise_rng,
     points,
     simulated_effects,
@@ -84,8 +84,8 @@ def _unbiased(errors: FloatArray, prefix: str) -> Claim:
     return decide_over_draws(
         f"{prefix}the estimator is unbiased",
         holds=2 * stats.norm.sf(np.abs(score)) > LEVEL,
-        evidence=f"Mean over its standard error {describe(score)}, standard deviation of an "
-        f"estimate {describe(deviation)}. It is also exact by construction: E[debiased | y] = y.",
+        evidence=f"Mean over its standard error {in_brief(score)}, standard deviation of an "
+        f"estimate {in_brief(deviation)}. It is also exact by construction: E[debiased | y] = y.",
         n_errors=n_errors,
         level=LEVEL,
     )
@@ -98,7 +98,7 @@ def _gaussian(errors: FloatArray, prefix: str) -> Claim:
     return decide_over_draws(
         f"{prefix}the estimator is Gaussian",
         holds=p_values > LEVEL,
-        evidence=f"p = {describe(p_values)}.",
+        evidence=f"p = {in_brief(p_values)}.",
         n_errors=errors.shape[1],
         level=LEVEL,
     )
@@ -135,27 +135,27 @@ def judge_bound(tables: Tables) -> list[Claim]:
         decide_over_draws(
             "the gap is within the bound",
             holds=everywhere(gap <= bound),
-            evidence=f"Bound over gap: least of a draw {describe(slack.min(axis=1))}, largest "
-            f"{describe(slack.max(axis=1))}.",
+            evidence=f"Bound over gap: least of a draw {in_brief(slack.min(axis=1))}, largest "
+            f"{in_brief(slack.max(axis=1))}.",
         ),
         decide_over_draws(
             "the bound's first term is a lower bound",
             holds=everywhere(gap >= first),
-            evidence=f"Gap over first term: least of a draw {describe(over_first.min(axis=1))}, "
-            f"largest {describe(over_first.max(axis=1))}.",
+            evidence=f"Gap over first term: least of a draw {in_brief(over_first.min(axis=1))}, "
+            f"largest {in_brief(over_first.max(axis=1))}.",
         ),
         decide_over_draws(
             "the bound is tight up to its second term",
             holds=everywhere((over_first >= 0.5) & (over_first <= 2)),
             evidence="At the most homogeneous clusters the gap is "
-            f"{describe(over_first[:, -1])} times the first term, and the bound "
-            f"{describe((bound / first)[:, -1])} times.",
+            f"{in_brief(over_first[:, -1])} times the first term, and the bound "
+            f"{in_brief((bound / first)[:, -1])} times.",
         ),
         decide_over_draws(
             "variance falls with homogeneity",
             holds=gap[:, -1] < gap[:, 0],
-            evidence=f"{describe(gap[:, 0])} at β = {between[0]:g}, {describe(gap[:, -1])} at "
-            f"β = {between[-1]:g}; ratio {describe(gap[:, -1] / gap[:, 0])}.",
+            evidence=f"{in_brief(gap[:, 0])} at β = {between[0]:g}, {in_brief(gap[:, -1])} at "
+            f"β = {between[-1]:g}; ratio {in_brief(gap[:, -1] / gap[:, 0])}.",
         ),
     ]
 
@@ -167,7 +167,7 @@ WEIGHTS = np.array(pops.SUB_SIZES) / sum(pops.SUB_SIZES)
 ARM_SIZES = np.array(pops.SUB_SIZES) // 2
 
 
-def measure(study: Study, draw: int) -> Tables:
+def measure_one_shot(study: Study, draw: int) -> Tables:
     """Mean |bias| given the noise, over all sub-populations, against ε."""
     rng = noise_rng(draw, 6)
     whole = pops.whole_population(draw)
@@ -185,7 +185,7 @@ def measure(study: Study, draw: int) -> Tables:
     return {"bias": rows}
 
 
-def judge(tables: Tables) -> list[Claim]:
+def judge_one_shot(tables: Tables) -> list[Claim]:
     """What all draws say on bias, and closed forms on the gap of aggregates."""
     return [_bias_claim(tables["bias"]), _gap_claim()]
 
@@ -252,8 +252,8 @@ def _bias_claim(rows: Rows) -> Claim:
     )
     epsilons = points(rows, "epsilon", accounting="paper", mechanism="Cluster-DP")
     found = (
-        f"ε = {epsilons[place]:g}: Cluster-DP {describe(ours[:, place])}, Horvitz–Thompson "
-        f"{describe(contrasts[:, place])}, histogram {describe(histogram[:, place])}"
+        f"ε = {epsilons[place]:g}: Cluster-DP {in_brief(ours[:, place])}, Horvitz–Thompson "
+        f"{in_brief(contrasts[:, place])}, histogram {in_brief(histogram[:, place])}"
         for place in (0, -1)
     )
     return decide_over_draws(
@@ -275,7 +275,7 @@ def _gap_claim() -> Claim:
     inverse = (1 / layout.sizes**2).sum(axis=1)
     paper_contrast = 2 * ((WEIGHTS * np.abs(values).max() / layout.sizes.min(axis=1)) ** 2).sum()
     paper_histogram = 2 * (values**2).sum() * (WEIGHTS**2 * inverse).sum()
-    return decide(
+    return state_claim(
         "noisy Horvitz–Thompson has a smaller gap than the noisy histogram",
         holds=bool(contrast < histogram and paper_contrast < paper_histogram),
         evidence=f"The paper's scales: {paper_contrast:.3g} against {paper_histogram:.3g}; "

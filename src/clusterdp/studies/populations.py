@@ -15,7 +15,6 @@ from clusterdp.cells.layout import Layout
 from clusterdp.errors import DataError
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.studies.simulation import Population
-from clusterdp.studies.study import population_rng
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +39,11 @@ class ClusterFeatures:
     def density(self) -> FloatArray:
         """Links inside, of all pairs: e / (n choose 2)."""
         return np.asarray(2 * self.edges_inside / (self.n_nodes * (self.n_nodes - 1)))
+
+
+def population_rng(draw: int) -> np.random.Generator:
+    """The randomness of a population: draw 7 has seed 7, in every experiment."""
+    return np.random.default_rng(draw)
 
 
 def shipped_features(reading: Reading = "boundary") -> ClusterFeatures:

@@ -20,7 +20,7 @@ from clusterdp.studies import experiments_1_3 as tradeoffs
 from clusterdp.studies import experiments_4_7 as validity
 from clusterdp.studies.claims import RULE, ExperimentFindings, report_texts
 from clusterdp.studies.figures import draw_figures
-from clusterdp.studies.study import BAND, by_draw, describe, joined, points, select
+from clusterdp.studies.study import BAND, by_draw, in_brief, joined, points, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,12 +43,12 @@ class Experiment(NamedTuple):
 
 
 EXPERIMENTS = {
-    1: Experiment(tradeoffs.measure, tradeoffs.judge),
+    1: Experiment(tradeoffs.measure_tradeoffs, tradeoffs.judge_tradeoffs),
     2: Experiment(experiments_1_3.measure_ratio, experiments_1_3.judge_ratio),
     3: Experiment(experiments_1_3.measure_youtube, experiments_1_3.judge_youtube),
     4: Experiment(validity.measure_errors, validity.judge_errors),
     5: Experiment(validity.measure_bound, validity.judge_bound),
-    6: Experiment(experiments_4_7.measure, experiments_4_7.judge),
+    6: Experiment(experiments_4_7.measure_one_shot, experiments_4_7.judge_one_shot),
     7: Experiment(validity.measure_youtube_errors, validity.judge_youtube_errors),
 }
 
@@ -179,7 +179,7 @@ def _table(shown: Shown, rows: Rows) -> list[str]:
         line = select(rows, **dict(zip(shown.by, group, strict=True)))
         for value, called in shown.values.items():
             words = [*(_WORDS.get(word, str(word)) for word in group), called]
-            cells = (describe(by_draw(line, value, **{axis: at})[:, 0]) for at in places)
+            cells = (in_brief(by_draw(line, value, **{axis: at})[:, 0]) for at in places)
             body.append(f"| {', '.join(filter(None, words))} | {' | '.join(cells)} |")
     return [f"| {shown.title} | {heads} |", "|---|" + "---:|" * len(places), *body]
 
@@ -192,7 +192,7 @@ def readings_table(rows: Rows) -> list[str]:
     )
     body = (
         f"| {words} | {points(rows, 'largest_change_of_a_feature', reading=reading)[0]:.3f} | "
-        f"{describe(by_draw(rows, 'ratio_of_variances', reading=reading)[:, 0])} |"
+        f"{in_brief(by_draw(rows, 'ratio_of_variances', reading=reading)[:, 0])} |"
         for reading, words in READINGS.items()
     )
     return [head, "|---|---|---|", *body, ""]

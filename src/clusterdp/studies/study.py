@@ -88,11 +88,6 @@ def exact_variance(population: Population, mechanism: Mechanism, rng: np.random.
 BAND = (0.1, 0.9)
 
 
-def population_rng(draw: int) -> np.random.Generator:
-    """The randomness of a population: draw 7 has seed 7, in every experiment."""
-    return np.random.default_rng(draw)
-
-
 def noise_rng(draw: int, experiment: int) -> np.random.Generator:
     """The randomness of noise and assignment in one draw, whatever else is run."""
     return np.random.default_rng([draw, experiment])
@@ -114,7 +109,7 @@ class Spread(NamedTuple):
         return cls(np.median(numbers, axis=0), low, high, numbers.min(axis=0), numbers.max(axis=0))
 
 
-def describe(numbers: FloatArray) -> str:
+def in_brief(numbers: FloatArray) -> str:
     """Numbers of draws in words: the median, and the range in brackets; axes `[draw]`."""
     spread = Spread.of(numbers)
     median, least, greatest = map(written, (spread.median, spread.least, spread.greatest))
