@@ -42,7 +42,7 @@ SPACES = {
 def test_metrics_are_named_and_listed() -> None:
     names = ["visit", "sale", "spend", "sale_observed", "spend_observed", "visit*spend"]
     assert [str(metric) for metric in FUNNEL.declared.metrics] == names
-    assert FUNNEL.record().categories() == FUNNEL
+    assert FUNNEL.record().categories == FUNNEL
 
 
 def test_what_metrics_count_as() -> None:

@@ -181,7 +181,7 @@ def test_recipes_skip_units_that_were_asked_something_else(
     release.units.write_parquet("units.parquet")
     manifest: Any = SimpleNamespace(
         columns=columns,
-        to_columns=lambda: release.columns,
+        named_columns=release.columns,
         assignment=None,
         arms=ARMS,
         control="b",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from clusterdp.channels.cluster_response import ClusterResponse
+from clusterdp.outcomes import declaration
 from clusterdp.planning import outcomes as chosen_outcomes
 from clusterdp.planning.decide import Draft
 from clusterdp.spec import parse as parsing
@@ -143,6 +144,7 @@ def test_a_release_by_a_plan_reads_every_text_once(
 
     watch(parsing, "parse_options")
     watch(parsing, "declare")
+    watch(declaration, "declare")  # of what a manifest has as text
     watch(chosen_outcomes, "categories_on")
     watch(Draft, "from_request")
     watch(ClusterResponse, "for_epsilon")

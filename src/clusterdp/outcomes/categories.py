@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -222,12 +222,15 @@ def together(spaces: Sequence[Categories]) -> tuple[Categories, ...]:
     return tuple(replace(one, questions=alone, place=place) for place, one in enumerate(alone))
 
 
-class CategoriesRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CategoriesRecord(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True
+):
     """Categories as a manifest writes them."""
 
     declared: DeclaredRecord
     grids: dict[str, list[float]] = {}
 
+    @cached_property
     def categories(self) -> Categories:
         """The categories that are written here."""
         return categories_on(self.declared.declared(), self.grids)

@@ -88,7 +88,7 @@ def recipes(manifest: Manifest, rows: str) -> list[Code]:
 
     Of the first outcome: the means of arms in SQL, the effects in pandas and R.
     """
-    columns, named = manifest.columns, manifest.to_columns()
+    columns, named = manifest.columns, manifest.named_columns
     weighed, is_missing = manifest.assignment is not None, named.outcomes[0] in named.missing
     compared = _Comparison(
         rows=_WEIGHED_ROWS if weighed else rows,
@@ -267,7 +267,7 @@ def cautions(manifest: Manifest) -> list[str]:
     Examples are of the outcome with the most levels among those that cannot be missing, as
     quantiles are of such alone. If there is none, means take the place of quantiles.
     """
-    columns = manifest.to_columns()
+    columns = manifest.named_columns
     every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
     whole = [one for one in every if not one.may_be_missing]
     example = max(whole or every, key=lambda one: _n_values(one.space))
@@ -370,7 +370,7 @@ def sum_queries(manifest: Manifest, rows: str) -> list[Paragraph | Code]:
     Of several questions, queries are on the first one with sums.
     """
     for index, question in enumerate(manifest.questions):
-        declared = question.outcomes.categories().declared
+        declared = question.outcomes.categories.declared
         if manifest.assignment is not None or declared.observed_place(0) is not None:
             continue  # Means need weights of rows, or are ratios.
         queries = [_of_cells(manifest, index), _of_totals(manifest, index, rows)]
@@ -391,7 +391,7 @@ def sum_queries(manifest: Manifest, rows: str) -> list[Paragraph | Code]:
 def _of_cells(manifest: Manifest, index: int) -> str | None:
     """The query on the sums of cells of a question; None if it has none."""
     question, ending = manifest.questions[index], question_suffixes(len(manifest.questions))[index]
-    space, arm = question.outcomes.categories(), _sql_name(manifest.columns.arm)
+    space, arm = question.outcomes.categories, _sql_name(manifest.columns.arm)
     of_cells = (one for one in question.mechanism.statistics if one.level is None)
     if not any("noisy_sum" in one.column_types(space) for one in of_cells):
         return None
@@ -414,7 +414,7 @@ def _of_totals(manifest: Manifest, index: int, rows: str) -> str | None:
     """The query on the totals of everyone of a question; None if it has none."""
     if not any(one.level == () for one in manifest.questions[index].mechanism.statistics):
         return None
-    arm, columns = _sql_name(manifest.columns.arm), manifest.to_columns()
+    arm, columns = _sql_name(manifest.columns.arm), manifest.named_columns
     cells = ", ".join(map(_sql_name, columns.cell))
     keys = ", ".join([*(["fold"] if manifest.folds > 1 else []), arm])
     several = ""

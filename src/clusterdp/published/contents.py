@@ -78,7 +78,7 @@ class FolderView:
     @cached_property
     def columns(self) -> Columns:
         """Which column plays which part."""
-        return self.manifest.to_columns()
+        return self.manifest.named_columns
 
     @cached_property
     def rows(self) -> str:
@@ -105,7 +105,7 @@ class FolderView:
 def question_texts(question: QuestionTerms) -> Iterator[str]:
     """What was measured of each unit in a question: outcomes, combinations, further metrics."""
     declared = question.outcomes.declared
-    yield from map(_outcome_text, question.outcomes.categories().declared.outcomes)
+    yield from map(_outcome_text, question.outcomes.categories.declared.outcomes)
     for one in declared.implications:
         yield f"By definition {code(one)}: where the left side holds, so does the right."
     for one in declared.metrics:

@@ -429,7 +429,7 @@ SECTIONS = (
 
 def summary(manifest: Manifest) -> Facts:
     """What a folder is, in short, for terminals."""
-    columns, terms, about = manifest.to_columns(), manifest.terms, manifest.provenance
+    columns, terms, about = manifest.named_columns, manifest.terms, manifest.provenance
     declared = [question.outcomes.declared for question in manifest.questions]
     arms = ", ".join(arms_in_words(manifest))
     pairs = [("title", about.title)] if about.title else []

@@ -183,7 +183,7 @@ def _unsealed(folder: Files) -> Manifest:
 
 
 def _assemble(folder: Files, manifest: Manifest) -> Release:
-    columns, terms = manifest.to_columns(), manifest.terms
+    columns, terms = manifest.named_columns, manifest.terms
     cells = _read_table(folder, CELLS, max(manifest.n_clusters, 1) * len(manifest.arms))
     parts = list(zip(terms.mechanisms, terms.spaces, strict=True))
     of_questions = cells_of_questions(cells, columns, parts)

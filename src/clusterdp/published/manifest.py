@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -30,7 +31,7 @@ from clusterdp.rows.questions import QuestionRule
 from clusterdp.spec.columns import NOISY, Columns, Rule
 from clusterdp.spec.provenance import Provenance
 from clusterdp.spec.spec import Expected
-from clusterdp.spec.terms import GuaranteeTerms, QuestionTerms, Terms
+from clusterdp.spec.terms import GuaranteeTerms, QuestionTerms, Terms, known_record
 from clusterdp.storage.folder import (
     FileSum,
     RowOrderKind,
@@ -82,7 +83,7 @@ class BeforeLook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def is_of(self, names: tuple[str, ...]) -> bool:
         """Whether it declares outcomes of these names, and a prior of their categories."""
         try:
-            space = self.outcomes.categories()
+            space = self.outcomes.categories
         except ClusterDPError:
             return False
         prior = self.prior or (1.0,) * space.n_categories
@@ -91,7 +92,7 @@ class BeforeLook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return known and is_prior
 
 
-class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """What a release is, and what it promises.
 
     Attributes:
@@ -199,7 +200,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 None
                 if one.declared is None
                 else BeforeLook(
-                    outcomes=one.declared.space.record(), prior=one.declared.mechanism.prior
+                    outcomes=known_record(one.declared.space), prior=one.declared.mechanism.prior
                 )
                 for one in spec.questions
             ),
@@ -209,12 +210,13 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             provenance=spec.provenance,
         )
 
-    @property
+    @cached_property
     def terms(self) -> Terms:
         """What is published of the outcomes, and what that costs."""
         return Terms(questions=self.questions, labels=self.labels, guarantee=self.guarantee)
 
-    def to_columns(self) -> Columns:
+    @cached_property
+    def named_columns(self) -> Columns:
         """Which column plays which part."""
         named = self.columns
         return Columns(
@@ -327,7 +329,7 @@ def _texts(content: Any) -> Iterator[str]:
 
 def _check_labels(manifest: Manifest) -> None:
     try:
-        columns = manifest.to_columns()
+        columns = manifest.named_columns
     except ClusterDPError as error:
         raise FormatError(f"manifest.json describes no release of ours: {error}") from None
     if columns.kept != manifest.columns.kept:

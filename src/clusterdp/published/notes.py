@@ -64,6 +64,6 @@ def _look_notes(manifest: Manifest) -> tuple[str, ...]:
         note
         for before, after in zip(manifest.before_look, settled, strict=True)
         if before is not None
-        for note in look_notes(before.outcomes.categories(), before.prior, after)
+        for note in look_notes(before.outcomes.categories, before.prior, after)
     )
     return tuple(dict.fromkeys(notes))

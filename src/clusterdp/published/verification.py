@@ -259,7 +259,7 @@ class Verifier:
         declared = [
             Question(question.space, question.mechanism)
             if before is None
-            else Question(before.outcomes.categories(), question.mechanism.with_prior(before.prior))
+            else Question(before.outcomes.categories, question.mechanism.with_prior(before.prior))
             for question, before in zip(release.questions, before_look, strict=True)
         ]
         spaces = together([one.space for one in declared])

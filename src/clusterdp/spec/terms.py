@@ -6,6 +6,7 @@ A manifest states it, and so does a ledger.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -45,6 +46,13 @@ class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
 
+def known_record(space: Categories) -> CategoriesRecord:
+    """Categories as a manifest holds them, which nobody has to read from their texts again."""
+    record = space.record()
+    record.__dict__["categories"] = together([space])[0]
+    return record
+
+
 class QuestionTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is published of a question of outcomes, how, and what that costs.
 
@@ -75,7 +83,7 @@ class QuestionTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             mechanism.settled_rows(space).public_prior(space)
         facts = {one.label: one.facts(space) for one in mechanism.statistics}
         return cls(
-            outcomes=space.record(),
+            outcomes=known_record(space),
             mechanism=mechanism.settled(space),
             noise={name: numbers for name, numbers in facts.items() if numbers},
             epsilon=guarantee.epsilon,
@@ -88,7 +96,7 @@ class QuestionTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return tuple(outcome.name for outcome in self.outcomes.declared.outcomes)
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class Terms(Struct, frozen=True, kw_only=True, dict=True):
     """What is published of all outcomes, and what that costs.
 
     Attributes:
@@ -132,10 +140,10 @@ class Terms(Struct, frozen=True, kw_only=True):
             ),
         )
 
-    @property
+    @cached_property
     def spaces(self) -> tuple[Categories, ...]:
         """The categories of each question."""
-        return together([question.outcomes.categories() for question in self.questions])
+        return together([question.outcomes.categories for question in self.questions])
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
