@@ -209,7 +209,7 @@ def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path
     changed.write_parquet(out / "channels.parquet")
     content = manifest.unseal((out / "manifest.json").read_bytes())
     path = out / "channels.parquet"
-    files = {**content.files, "channels.parquet": FileSum.of(path)}
+    files = {**content.files, "channels.parquet": FileSum.from_file(path)}
     (out / "manifest.json").write_bytes(content.sealed(files))
     verified = run("verify", out)
     assert verified.exit_code == 2

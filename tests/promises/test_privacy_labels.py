@@ -215,7 +215,7 @@ def machine(cluster: str, outcome: int) -> FloatArray:
     )
     layout = make_layout([[N_WORDS**2, 1]] * len(LABELS))
     channel = ROWS.settled_rows(SPACE).design(layout, SPACE, None)
-    encoder = RowEncoder.of(columns, (SPACE,), cells, clip=False)
+    encoder = RowEncoder.for_spaces(columns, (SPACE,), cells, clip=False)
     made = BatchRandomizer.from_channels(encoder, [channel], layout)
     keys, (question,) = KeyRing(KEY), made.questions
     words = WordGrid(N_WORDS, (keys[CLUSTERS_KEY], keys[question.response_key]))

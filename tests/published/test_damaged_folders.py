@@ -78,7 +78,7 @@ def test_forged_rows_are_noticed(published: Path) -> None:
     path = published / "units.parquet"
     pl.read_parquet(path).with_columns(pl.col("clicks_debiased") + 1e-3).write_parquet(path)
     content = manifests.unseal((published / "manifest.json").read_bytes())
-    files = {**content.files, "units.parquet": FileSum.of(path)}
+    files = {**content.files, "units.parquet": FileSum.from_file(path)}
     (published / "manifest.json").write_bytes(content.sealed(files))
     result = run("verify", published)
     assert result.exit_code == 2

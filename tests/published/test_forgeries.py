@@ -103,11 +103,11 @@ def test_another_text_for_people(name: str, problem: str, software: str, publish
     path = published / name
     path.write_text(path.read_text().replace("epsilon = 2.0", "epsilon = 0.001"))
     manifest = unseal((published / "manifest.json").read_bytes())
-    files = {**manifest.files, name: FileSum.of(path)}
+    files = {**manifest.files, name: FileSum.from_file(path)}
     if name != "index.html":
         page = edited_card((published / "index.html").read_text(), manifest.files, files)
         (published / "index.html").write_text(page)
-        files["index.html"] = FileSum.of(published / "index.html")
+        files["index.html"] = FileSum.from_file(published / "index.html")
     (published / "manifest.json").write_bytes(manifest.sealed(files))
     assert problems(published) == [f"{problem} follows from the manifest"]
 
@@ -347,7 +347,7 @@ def test_a_footer_holds_what_parquet_defines(inside: bytes, behind: bytes, publi
     changed = footer[:-1] + inside + footer[-1:] + behind
     path.write_bytes(rows + changed + len(changed).to_bytes(4, "little") + b"PAR1")
     manifest = unseal((published / "manifest.json").read_bytes())
-    files = {**manifest.files, "units.parquet": FileSum.of(path)}
+    files = {**manifest.files, "units.parquet": FileSum.from_file(path)}
     (published / "manifest.json").write_bytes(manifest.sealed(files))
     held = ParquetBytes.in_folder(open_folder(published), "units.parquet")
     found = held.unexplained(pl.read_parquet_schema(io.BytesIO(content)))

@@ -123,10 +123,10 @@ def test_swapped_questions_are_found(swap: Callable[[Path], None], folder: Path)
     """Checksums are made anew, so that the content must show it."""
     manifest = read_manifest(folder)
     swap(folder)
-    files = {name: FileSum.of(folder / name) for name in manifest.files}
+    files = {name: FileSum.from_file(folder / name) for name in manifest.files}
     page = edited_card((folder / "index.html").read_text(), manifest.files, files)
     (folder / "index.html").write_text(page)
-    files["index.html"] = FileSum.of(folder / "index.html")
+    files["index.html"] = FileSum.from_file(folder / "index.html")
     (folder / "manifest.json").write_bytes(manifest.sealed(files))
     assert problems(folder)
 

@@ -90,7 +90,7 @@ def test_rows_are_kept_below_the_keep_weight_and_not_at_it() -> None:
 
 def randomizer_of(channel: ResamplingChannel, n_outcomes: int) -> QuestionRandomizer:
     space = one_outcome("y", OutcomeSpace.integers(0, n_outcomes - 1))
-    return QuestionRandomizer.from_channel(QuestionEncoder.of(space, clip=False), channel)
+    return QuestionRandomizer.from_channel(QuestionEncoder.for_space(space, clip=False), channel)
 
 
 @pytest.mark.parametrize("true", [0, 2])

@@ -13,15 +13,15 @@ N_ROWS = 1000
 
 def fingerprint(outcomes: np.ndarray) -> Fingerprint:
     ids = pl.Series(np.arange(N_ROWS))
-    return Fingerprint.of(row_words(id_hashes(ids), np.zeros(N_ROWS, np.int64), outcomes))
+    return Fingerprint.from_words(row_words(id_hashes(ids), np.zeros(N_ROWS, np.int64), outcomes))
 
 
 def test_the_order_of_rows_does_not_matter(rng: np.random.Generator) -> None:
     ids, cells = pl.Series(np.arange(N_ROWS)), rng.integers(0, 9, N_ROWS)
     outcomes, order = rng.integers(0, 6, N_ROWS).astype(np.uint16), rng.permutation(N_ROWS)
-    whole = Fingerprint.of(row_words(id_hashes(ids), cells, outcomes))
+    whole = Fingerprint.from_words(row_words(id_hashes(ids), cells, outcomes))
     moved = row_words(id_hashes(ids.gather(order)), cells[order], outcomes[order])
-    assert whole == Fingerprint.of(moved[:300]) + Fingerprint.of(moved[300:])
+    assert whole == Fingerprint.from_words(moved[:300]) + Fingerprint.from_words(moved[300:])
 
 
 def test_exchanged_outcomes_are_noticed(rng: np.random.Generator) -> None:
@@ -49,5 +49,7 @@ def test_late_conversions_are_noticed(n_changed: int, rng: np.random.Generator) 
 
 def test_moving_between_cells_is_noticed() -> None:
     ids, outcomes = pl.Series(np.arange(4)), np.zeros(4, np.uint16)
-    whole = Fingerprint.of(row_words(id_hashes(ids), np.array([0, 1, 0, 1]), outcomes))
-    assert whole != Fingerprint.of(row_words(id_hashes(ids), np.array([1, 0, 0, 1]), outcomes))
+    whole = Fingerprint.from_words(row_words(id_hashes(ids), np.array([0, 1, 0, 1]), outcomes))
+    assert whole != Fingerprint.from_words(
+        row_words(id_hashes(ids), np.array([1, 0, 0, 1]), outcomes)
+    )

@@ -184,7 +184,7 @@ def machine_rows(number: int, truth: tuple[float, ...]) -> FloatArray:
     rounding = [
         KEYS[key]
         for one in SPACES
-        for key in QuestionEncoder.of(one, clip=False).rounding_keys("rows")
+        for key in QuestionEncoder.for_space(one, clip=False).rounding_keys("rows")
     ]
     own = response[number]
     words = WordGrid(N_WORDS, (of_rule, own, *rounding))
@@ -281,7 +281,7 @@ def test_what_is_counted_of_some_has_a_section_of_its_own(rng: np.random.Generat
     prepared = prepared_of(some_table(48, rng))
     layout, cells = prepared.layout, prepared.encoder
     for asking, more in ((None, (0, 3)), (RULE, (3, 3))):
-        encoder = RowEncoder.of(COLUMNS, SPACES, cells, asking, clip=False)
+        encoder = RowEncoder.for_spaces(COLUMNS, SPACES, cells, asking, clip=False)
         wanted = [CountRequest(counts=True, rounded=True)] * 2
         counters = CountPlan.from_requests(encoder, layout, wanted).questions
         assert [one.width - one.n_categories for one in counters] == list(more)

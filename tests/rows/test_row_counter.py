@@ -44,7 +44,7 @@ def test_what_is_counted(mechanism: cdp.Mechanism, *, sums: bool, counts: bool) 
     table = table.with_columns(bought=pl.lit(2_000_000_000), spend=pl.lit(3.5))
     space = space_of()
     prepared = prepare(table, columns=COLUMNS, spaces=(space,))
-    encoder = RowEncoder.of(COLUMNS, (space,), prepared.encoder, clip=False)
+    encoder = RowEncoder.for_spaces(COLUMNS, (space,), prepared.encoder, clip=False)
     asked = asked_of(mechanism, prepared.layout)
     (counter,) = CountPlan.from_requests(encoder, prepared.layout, [asked]).questions
     assert counter.sums == sums

@@ -88,7 +88,7 @@ def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
     drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
     channel = complete(drawn, layout, space, mechanism).channel
     if channel is not None:
-        encoder = QuestionEncoder.of(one_outcome("y", space), clip=False)
+        encoder = QuestionEncoder.for_space(one_outcome("y", space), clip=False)
         QuestionRandomizer.from_channel(encoder, channel)
     return channel
 

@@ -223,7 +223,7 @@ def test_a_file_is_summed_while_it_is_written(tmp_path: Path) -> None:
         for part in parts:
             file.write(part)
             file.flush()
-    assert file.sum() == FileSum.of(tmp_path / "file")
+    assert file.sum() == FileSum.from_file(tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == b"".join(parts)
     assert file.error is None
 

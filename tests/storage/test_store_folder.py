@@ -263,5 +263,5 @@ def test_large_files_go_up_in_parts_and_appear_whole(
     store.upload("large", path)
     parts = [one for one in store_server.requests(bucket) if "partNumber" in one.query]
     assert len(parts) == 4
-    assert store.sum("large") == FileSum.of(path)
+    assert store.sum("large") == FileSum.from_file(path)
     assert bucket.unfinished_uploads() == 0

@@ -27,7 +27,7 @@ def encoder_of(space: Categories) -> RowEncoder:
         clusters=ValueCodes.from_column(pl.Series([0])),
         arms=ValueCodes.from_column(pl.Series([0, 1])),
     )
-    return RowEncoder.of(columns, (space,), cells, clip=False)
+    return RowEncoder.for_spaces(columns, (space,), cells, clip=False)
 
 
 def randomizer_of(space: Categories, mechanism: Mechanism, n_units: int) -> BatchRandomizer:

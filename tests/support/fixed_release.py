@@ -85,7 +85,7 @@ def release_into(
 def checksums(folder: Path) -> dict[str, str]:
     """What every file of a folder is, to the bit."""
     files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): FileSum.of(path).sha256 for path in files}
+    return {path.relative_to(folder).as_posix(): FileSum.from_file(path).sha256 for path in files}
 
 
 if __name__ == "__main__":

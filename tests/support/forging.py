@@ -53,7 +53,7 @@ def rewrite(table: pl.DataFrame, path: Path) -> None:
 
 
 def _sum(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(FileSum.of(path))
+    found: dict[str, Any] = msgspec.to_builtins(FileSum.from_file(path))
     return found
 
 

@@ -215,7 +215,7 @@ class EngineTable(TableOptions, ABC):
 
     def encoder(self, cells: CellEncoder, asking: QuestionRule | None = None) -> RowEncoder:
         """What encodes its rows, whose units are asked questions by a rule."""
-        return RowEncoder.of(self.columns, self.spaces, cells, asking, clip=self.clip)
+        return RowEncoder.for_spaces(self.columns, self.spaces, cells, asking, clip=self.clip)
 
     @abstractmethod
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:

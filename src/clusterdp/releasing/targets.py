@@ -138,11 +138,11 @@ class FolderTarget:
         view = FolderView.from_parts(manifest, state.opened.layout, channels)
         readme = write_readme(view, files)
         private_file(folder / README).write_text(readme, encoding="utf-8")
-        files |= tables | {README: FileSum.of(folder / README)}
+        files |= tables | {README: FileSum.from_file(folder / README)}
         # After all others, whose checksums it shows.
         page = write_card(view, files)
         private_file(folder / INDEX).write_text(page, encoding="utf-8")
-        files[INDEX] = FileSum.of(folder / INDEX)
+        files[INDEX] = FileSum.from_file(folder / INDEX)
         sealed = manifest.sealed(files)
         state.journal.seal(sealed)
         # Last of all: a folder without a manifest is not a release.

@@ -1,11 +1,9 @@
-"""What the columns of a table may hold, part by part.
+"""What the columns of a table may hold, part by part, and outcomes that are text as numbers.
 
-Outcomes that are labels, as numbers: 0 for the first label and 1 for the second, row by row.
-
-Outcomes that are written as text: each is read by itself, and what is no number is refused.
-
-Every engine has the same rules. A text is missing, a number, or neither; neither is never taken
-for missing. Which kind of trouble it is, is looked for after a table was refused.
+Outcomes may be two labels, which count as 0 and 1, or numbers that are written as text. Each value
+is read by itself: it is missing, a number, or neither, and neither is never taken for missing.
+Every engine has the same rules. Which kind of trouble it is, is looked for after a table was
+refused.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class QuestionEncoder:
     outcomes: OutcomeEncoder
 
     @classmethod
-    def of(cls, space: Categories, *, clip: bool) -> QuestionEncoder:
+    def for_space(cls, space: Categories, *, clip: bool) -> QuestionEncoder:
         """The encoder of a question; `clip` moves outcomes beyond the ends of a space to them."""
         clipped = space.declared.names if clip else ()
         return cls(space=space, outcomes=space.encoder(clipped))
@@ -170,7 +170,7 @@ class RowEncoder:
     levels: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
-    def of(
+    def for_spaces(
         cls,
         columns: Columns,
         spaces: tuple[Categories, ...],
@@ -180,7 +180,7 @@ class RowEncoder:
         clip: bool,
     ) -> RowEncoder:
         """The encoder of a table; `clip` moves outcomes beyond the ends of a space to them."""
-        questions = tuple(QuestionEncoder.of(space, clip=clip) for space in spaces)
+        questions = tuple(QuestionEncoder.for_space(space, clip=clip) for space in spaces)
         return cls(columns=columns, questions=questions, cells=cells, asking=asking)
 
     def __call__(self, batch: pl.DataFrame, keys: Mapping[str, bytes]) -> RowCodes:

@@ -2,11 +2,8 @@
 
 The order of a table can depend on outcomes; the order of ids cannot. Small tables are sorted in
 memory. A larger one is first split into ranges of ids, in files of a private folder, and then each
-range is sorted. Only randomized rows are ever stored there.
-
-Rows in the order of their ids, in memory.
-
-Polars sorts rows by numbers several times as fast as by text. So text is sorted by numbers, too.
+range is sorted. Only randomized rows are ever stored there. Polars sorts rows by numbers several
+times as fast as by text, so text is sorted by numbers, too.
 """
 
 from __future__ import annotations
@@ -92,7 +89,7 @@ def _keys(ids: pl.Series) -> WordArray:
     # What the first and the last of them begin with, all others do.
     first, last = (str(end or "").encode() for end in (ids.min(), ids.max()))
     n_common = sum(1 for _ in takewhile(bool, map(eq, first, last)))
-    following = IdText.of(ids).bytes_from(n_common, _KEY_BYTES)[:, 0]
+    following = IdText.from_ids(ids).bytes_from(n_common, _KEY_BYTES)[:, 0]
     return following.astype("<u8").byteswap()
 
 

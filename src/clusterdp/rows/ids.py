@@ -1,9 +1,8 @@
 """One row per unit: the privacy promise is per row, so ids are checked to be unique.
 
-Integer ids that lie close together: a byte for each that there could be tells which were seen.
-
-Databases number people one after another, so that most integer ids are of this kind. To mark one
-takes a tenth of the time that it takes to find its hash among others, and as much memory at most.
+Databases number people one after another, so most integer ids lie close together: a byte for each
+that there could be tells which were seen. To mark one takes a tenth of the time that it takes to
+find its hash among others, and as much memory at most. Of other ids, hashes are compared.
 """
 
 from __future__ import annotations

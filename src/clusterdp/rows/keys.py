@@ -1,13 +1,12 @@
 """Each unit's randomness: a pseudorandom function of a secret key and the unit's id.
 
-The function is AES-256. The same key, outcome and id give the same words on every engine, in every
-retry, in any order and in any process, so a repeated run reveals nothing more about a person.
+The function is AES-256 in CBC-MAC. The same key, outcome and id give the same words on every
+engine, in every retry, in any order and in any process, so a repeated run reveals nothing more
+about a person. Ids are made into blocks of 16 bytes once, for all keys that they are encrypted
+with; text is taken from all ids at once.
 
-The ids of a batch as blocks of 16 bytes, made once for all keys that they are encrypted with.
-
-Ids that are text, as bytes: taken from all ids at once, from any place on.
-
-Did both passes read the same table? A checksum of rows that does not depend on their order.
+A `Fingerprint` tells whether two passes read the same table: a checksum of rows that does not
+depend on their order.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class IdText(NamedTuple):
     lengths: IntArray
 
     @classmethod
-    def of(cls, ids: pl.Series) -> IdText:
+    def from_ids(cls, ids: pl.Series) -> IdText:
         """The text of some ids. Polars is called twice, however many there are."""
         text = ids.str.join("").item().encode()
         padded = text + bytes(BLOCK_BYTES)
@@ -264,7 +263,7 @@ class IdBlocks(NamedTuple):
     text: IdText | None = None
 
     @classmethod
-    def of_integers(cls, ids: IntArray) -> IdBlocks:
+    def from_integers(cls, ids: IntArray) -> IdBlocks:
         """One block each, whatever type the integers have."""
         blocks = np.empty((len(ids), 2), dtype="<u8")
         blocks[:, 0] = _INTEGER_KIND + 8
@@ -273,9 +272,9 @@ class IdBlocks(NamedTuple):
         return cls((blocks,))
 
     @classmethod
-    def of_texts(cls, ids: pl.Series) -> IdBlocks:
+    def from_texts(cls, ids: pl.Series) -> IdBlocks:
         """As many blocks as ids take, or the first ones."""
-        text = IdText.of(ids)
+        text = IdText.from_ids(ids)
         lengths = 1 + np.maximum(0, text.lengths - _FIRST_BYTES + BLOCK_BYTES - 1) // BLOCK_BYTES
         n_blocks = min(int(lengths.max(initial=1)), _MOST_BLOCKS)
         blocks = np.empty((n_blocks, len(ids), 2), dtype="<u8")
@@ -326,7 +325,7 @@ class UnitIds:
         if self._texts is not None:
             return self._texts.part(units)
         # Faster made than stored and read.
-        return IdBlocks.of_integers(self._numbers[units])
+        return IdBlocks.from_integers(self._numbers[units])
 
     @cached_property
     def _texts(self) -> IdBlocks | None:
@@ -334,7 +333,7 @@ class UnitIds:
 
         if self.ids.dtype != pl.String:
             return None
-        return IdBlocks.of_texts(self.ids) if self._made is None else self._made
+        return IdBlocks.from_texts(self.ids) if self._made is None else self._made
 
     @cached_property
     def _numbers(self) -> IntArray:
@@ -388,7 +387,7 @@ class Fingerprint:
     high: int = 0
 
     @classmethod
-    def of(cls, words: WordArray) -> Fingerprint:
+    def from_words(cls, words: WordArray) -> Fingerprint:
         """The fingerprint of some rows."""
         halves = words.astype("<u8", copy=False).view("<u4")
         low, high = (halves[part::2].sum(dtype=np.uint64) for part in (0, 1))

@@ -1,12 +1,10 @@
-"""A safety net: does a column that is published as it is reveal the outcome? It only warns.
+"""Safety nets: do kept columns, or the order of rows, reveal outcomes? They only warn.
 
-A safety net: the order of rows must not reveal outcomes if it is published.
-
-A table sorted by its outcome would reveal every outcome, whatever noise is added. Rows are
-published in the order of ids. The order of the table is visible in two cases: ids were assigned in
-that order, or the owner declares it public and keeps it. The net warns the owner of tables whose
-order clearly depends on outcomes. It never decides whether a release is published: such a decision
-would depend on many true outcomes at once, and would itself need a privacy budget.
+A column that is published as it is may be a copy of the outcome. A table sorted by its outcome
+would reveal every outcome, whatever noise is added. Rows are published in the order of ids. The
+order of the table is visible in two cases: ids were assigned in that order, or the owner declares
+it public and keeps it. Nets never decide whether a release is published: such a decision would
+depend on many true outcomes at once, and would itself need a privacy budget.
 """
 
 from __future__ import annotations

@@ -375,6 +375,6 @@ class Tally:
             tally.look_at(question)
         if not rows.sound:
             return
-        self.seen += Fingerprint.of(rows.words())
+        self.seen += Fingerprint.from_words(rows.words())
         for tally in self.questions:
             tally.add(rows, keys)

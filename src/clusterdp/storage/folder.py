@@ -1,6 +1,6 @@
 """All or nothing: a folder appears complete by one rename, or not at all.
 
-The files of a published folder: what they are called, and their checksums.
+What the files of a published folder are called, and their checksums, are here, too.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class FileSum(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
     @classmethod
-    def of(cls, path: Path) -> FileSum:
+    def from_file(cls, path: Path) -> FileSum:
         """The size and checksum of a file."""
         with open_regular(path) as file:
             digest = hashlib.file_digest(file, "sha256")

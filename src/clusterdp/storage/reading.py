@@ -153,7 +153,7 @@ class LocalFiles:
     def sum(self, name: str) -> FileSum:
         """The size and checksum of a file."""
         with self._reading(name):
-            return FileSum.of(self.path / name)
+            return FileSum.from_file(self.path / name)
 
     def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
         """A query over Parquet files."""

@@ -1,9 +1,8 @@
 """Objects below an address of an object store: s3://bucket/folder, gs:// and az:// likewise.
 
-How object stores are reached: the settings and credentials that other tools use, too.
-
-Those of Amazon's come from botocore: environment variables, configuration files, roles of machines.
-Those of other stores are found by the libraries that read and write there.
+Stores are reached with the settings and credentials that other tools use, too. Those of Amazon's
+come from botocore: environment variables, configuration files, roles of machines. Those of other
+stores are found by the libraries that read and write there.
 """
 
 from __future__ import annotations

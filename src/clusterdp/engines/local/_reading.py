@@ -99,7 +99,7 @@ class TablePass:
         """
         if not rows.sound:
             raise TableChangedError
-        more = Fingerprint.of(rows.words())
+        more = Fingerprint.from_words(rows.words())
         with self._lock:
             self.seen += more
 

@@ -1,8 +1,6 @@
 """The engine of this process: files, queries and frames; this machine's disks and object stores.
 
-Clusters that are crossed from several columns, by Polars.
-
-Several rows of a unit as one, by Polars.
+Polars crosses clusters from several columns, and makes one row of each unit's.
 """
 
 from __future__ import annotations

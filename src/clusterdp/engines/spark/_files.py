@@ -1,13 +1,10 @@
-"""The files that Spark wrote, under plain names: the same release has the same files anywhere.
+"""What Spark writes: files under plain names, and releases on a store that Hadoop reaches.
 
-A release on a store that Hadoop reaches (s3a, hdfs, ...), where nothing can be renamed at once.
-
-    free ── claim ──> claimed ── manifest ──> published
-
-As in an object store (`storage/store_folder.py`), a run owns the place by a claim, and the manifest
-makes a folder a release. Rows are written in their place, below the claim, then the small files,
-and the manifest last of all. A claim follows from the key of a release. A run that finishes an
-interrupted one removes what is below its claim, and writes it again.
+The same release has the same files anywhere. On s3a, hdfs and their like nothing can be renamed at
+once. As in an object store (`storage/store_folder.py`), a run owns the place by a claim, and the
+manifest makes a folder a release. Rows are written in their place, below the claim, then the small
+files, and the manifest last of all. A run that finishes an interrupted one removes what is below
+its claim, and writes it again.
 """
 
 from __future__ import annotations
@@ -80,7 +77,7 @@ def settle_files(folder: Path, n_rows: int) -> dict[str, FileSum]:
         entry.unlink()  # checksums of Hadoop's own
     paths = [part.rename(folder / part_name(number)) for number, part in enumerate(parts)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        sums = pool.map(FileSum.of, paths)
+        sums = pool.map(FileSum.from_file, paths)
         return {path.name: found for path, found in zip(paths, sums, strict=True)}
 
 

@@ -5,7 +5,7 @@ Spark: the number of the part that it goes to, and bytes. How many parcels there
 they are, follows from public columns and from how many rows a worker reads. They are small: Spark
 hands over a fixed number of them at a time, and holds these in memory.
 
-Arrow batches as Spark's workers get and give them, and values that every worker has.
+Also here: Arrow batches as workers get and give them, and values that every worker has.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class RandomizeRows:
             with no_values():
                 read = as_polars(batch, names)
                 made, words = randomizer(read, self.keys)
-                seen += Fingerprint.of(words)
+                seen += Fingerprint.from_words(words)
                 kinds = _arrow_types(batch, read, made)
                 rows = made.rename({name: f"c{place}" for place, name in enumerate(made.columns)})
                 if self.places.by_number:

@@ -1,6 +1,6 @@
 """The engine of a Spark session: files and frames of Spark, and every store that it reaches.
 
-Several rows of a unit as one, by Spark; as the local engine does it.
+Several rows of a unit become one as the local engine does it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""A Spark session for the command line; and one clear line where Spark cannot start.
+"""A Spark session, what it must encrypt, and its frames.
 
-What Spark's machines store and send must be encrypted: the key of a release is among it.
-
-Spark sends a task to its workers as a broadcast, the key of the rows inside. Broadcasts get to
-disks when memory is short, and shuffled counts always.
-
-Frames of Spark: those that can be released, their columns, and counting rows of a release.
+The command line starts a session of its own, with one clear line where Spark cannot start. Spark
+sends a task to its workers as a broadcast, the keys of rows inside. Broadcasts get to disks when
+memory is short, and shuffled counts always: so what its machines store and send must be encrypted.
 """
 
 from __future__ import annotations
