@@ -174,7 +174,7 @@ class Enumeration:
 
     def _counted(self, encode: RowEncoder, layout: Any, asked: Any, unit: int, row: Any) -> Any:
         plan = CountPlan.from_requests(encode, layout, asked)
-        tally = Tally.empty(plan)
+        tally = Tally(plan)
         tally.add(plan.encoder(self.table(unit, row), KEYS), KEYS)
         return tally.totals
 

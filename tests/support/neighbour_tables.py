@@ -107,7 +107,7 @@ class NeighbourTables:
         layout = self.prepared.layout
         encoder, keys = self.prepared.table.encoder(self.prepared.encoder), KeyRing(KEY)
         plan = CountPlan.from_requests(encoder, layout, [asked_of(mechanism, layout)])
-        tally = Tally.empty(plan)
+        tally = Tally(plan)
         tally.add(plan.encoder(self._with_outcomes(unit, row), keys), keys)
         (totals,) = tally.totals
         found = []

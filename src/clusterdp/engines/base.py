@@ -330,12 +330,13 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
 def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOptions) -> None:
     """Raise a DataError unless every row has outcomes of a question that can be used."""
     named = _outcomes_in_words(space)
-    if tally.n_missing:
+    n_missing, n_outside, n_broken = tally.flaws[:3].tolist()
+    if n_missing:
         raise DataError(
-            f"{named} missing values{_in_rows(tally.n_missing, table)}; declare which outcomes "
+            f"{named} missing values{_in_rows(n_missing, table)}; declare which outcomes "
             "may be missing (missing=[...], --missing NAME)"
         )
-    if tally.n_outside:
+    if n_outside:
         # Labels are never clipped.
         clips = not table.clip and not space.declared.labels
         remedy = "declare a space that holds them" + (
@@ -344,13 +345,13 @@ def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOption
         raise DataError(
             f"{named} values outside the outcome space of "
             f"{counted(space.n_categories, 'category', 'categories')}"
-            f"{_in_rows(tally.n_outside, table)}; {remedy}"
+            f"{_in_rows(n_outside, table)}; {remedy}"
         )
-    if tally.n_broken:
+    if n_broken:
         listed = ", ".join(repr(str(one)) for one in space.declared.implications)
         raise DataError(
             f"{named} combinations that the implications rule out ({listed})"
-            f"{_in_rows(tally.n_broken, table)}; declare fewer implications, or correct the rows"
+            f"{_in_rows(n_broken, table)}; declare fewer implications, or correct the rows"
         )
 
 
@@ -368,7 +369,7 @@ def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:
     return tuple(
         f"some values of {name!r}{_in_rows(n_rows, table)} were clipped to the ends of its space"
         for question, space in zip(tally.questions, table.spaces, strict=True)
-        for name, n_rows in zip(space.declared.names, question.n_clipped, strict=True)
+        for name, n_rows in zip(space.declared.names, question.flaws[3:].tolist(), strict=True)
         if n_rows
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -108,11 +108,6 @@ class QuestionCountPlan:
         )
 
     @property
-    def n_outcomes(self) -> int:
-        """How many outcomes the question has."""
-        return len(self.encoder.space.declared.outcomes)
-
-    @property
     def n_categories(self) -> int:
         """How many categories the question has."""
         return self.encoder.space.n_categories
@@ -172,7 +167,6 @@ class CountPlan:
         )
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class QuestionTally:
     """What pass 1 adds up of a question.
 
@@ -181,30 +175,17 @@ class QuestionTally:
         table: Integers by cell, in the order of `QuestionCountPlan.width`; axes `[cell, place]`.
         groups: Weighted sums of metrics, then of their squares, by the groups of every level; axes
             `[place, 2 * metric]`.
-        n_missing: Rows without an outcome.
-        n_outside: Rows with an outcome outside its space.
-        n_broken: Other rows that break an implication.
-        n_clipped: For each outcome, how many rows were clipped; axes `[outcome]`.
+        flaws: Rows without an outcome, rows with one outside its space, other rows that break an
+            implication; then, for each outcome, rows that were clipped. Axes `[3 + outcome]`.
     """
 
-    plan: QuestionCountPlan
-    table: IntArray
-    groups: IntArray
-    n_clipped: tuple[int, ...]
-    n_missing: int = 0
-    n_outside: int = 0
-    n_broken: int = 0
-
-    @classmethod
-    def empty(cls, plan: QuestionCountPlan) -> QuestionTally:
-        """Of no rows."""
+    def __init__(self, plan: QuestionCountPlan) -> None:
         shape = (sum(plan.level_sizes.values()), 2 * len(plan.metrics))
-        return cls(
-            plan=plan,
-            table=np.zeros((plan.layout.sizes.size, plan.width), dtype=np.int64),
-            groups=np.zeros(shape, dtype=np.int64),
-            n_clipped=(0,) * plan.n_outcomes,
-        )
+        n_outcomes = len(plan.encoder.space.declared.outcomes)
+        self.plan = plan
+        self.table = np.zeros((plan.layout.sizes.size, plan.width), dtype=np.int64)
+        self.groups = np.zeros(shape, dtype=np.int64)
+        self.flaws = np.zeros(3 + n_outcomes, dtype=np.int64)
 
     @property
     def counts(self) -> IntArray:
@@ -253,23 +234,9 @@ class QuestionTally:
             first += size
         return found
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Everything but the table and the groups."""
-        return (self.n_missing, self.n_outside, self.n_broken, *self.n_clipped)
-
-    @numbers.setter
-    def numbers(self, numbers: Sequence[int]) -> None:
-        self.n_missing, self.n_outside, self.n_broken, *n_clipped = numbers
-        self.n_clipped = tuple(n_clipped)
-
-    def look_at(self, question: OutcomeCodes) -> None:
+    def look_at(self, codes: OutcomeCodes) -> None:
         """Note what cannot be used of a batch, and what was clipped."""
-        self.n_missing += question.n_missing
-        self.n_outside += question.n_outside
-        self.n_broken += question.n_broken
-        pairs = zip(self.n_clipped, question.n_clipped, strict=True)
-        self.n_clipped = tuple(before + more for before, more in pairs)
+        self.flaws += np.array([codes.n_missing, codes.n_outside, codes.n_broken, *codes.n_clipped])
 
     def add(self, rows: RowCodes, keys: Mapping[str, bytes]) -> None:
         """Take in a sound batch."""
@@ -311,7 +278,6 @@ class QuestionTally:
             first += size
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class Tally:
     """What pass 1 adds up over batches.
 
@@ -323,16 +289,10 @@ class Tally:
         seen: What was read; it and the tables leave batches out that are not sound.
     """
 
-    questions: tuple[QuestionTally, ...]
-    n_without_id: int = 0
-    n_unplain_ids: int = 0
-    n_unlabelled: int = 0
-    seen: Fingerprint = field(default_factory=Fingerprint)
-
-    @classmethod
-    def empty(cls, plan: CountPlan) -> Tally:
-        """Of no rows."""
-        return cls(questions=tuple(map(QuestionTally.empty, plan.questions)))
+    def __init__(self, plan: CountPlan) -> None:
+        self.questions = tuple(map(QuestionTally, plan.questions))
+        self.n_without_id = self.n_unplain_ids = self.n_unlabelled = 0
+        self.seen = Fingerprint()
 
     @property
     def totals(self) -> tuple[CellTotals, ...]:
@@ -347,24 +307,24 @@ class Tally:
     @property
     def in_space(self) -> bool:
         """Whether every row has outcomes of the declared spaces."""
-        return not any(question.n_missing or question.n_outside for question in self.questions)
+        return not any(question.flaws[:2].any() for question in self.questions)
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """Everything but tables and groups: rows that cannot be used, and what was read."""
-        of_questions = (number for question in self.questions for number in question.numbers)
+        flaws = (int(number) for question in self.questions for number in question.flaws)
         seen = self.seen
         lacking = (self.n_without_id, self.n_unplain_ids, self.n_unlabelled)
-        return (*lacking, *of_questions, seen.n_rows, seen.low, seen.high)
+        return (*lacking, *flaws, seen.n_rows, seen.low, seen.high)
 
     @numbers.setter
     def numbers(self, numbers: Sequence[int]) -> None:
-        self.n_without_id, self.n_unplain_ids, self.n_unlabelled, *of_rows = numbers
-        *of_questions, n_rows, low, high = of_rows
+        self.n_without_id, self.n_unplain_ids, self.n_unlabelled, *flaws = numbers
+        *flaws, n_rows, low, high = flaws
         self.seen = Fingerprint(n_rows, low, high)
-        left = iter(of_questions)
+        left = iter(flaws)
         for question in self.questions:
-            question.numbers = tuple(itertools.islice(left, len(question.numbers)))
+            question.flaws[:] = list(itertools.islice(left, len(question.flaws)))
 
     def add(self, rows: RowCodes, keys: Mapping[str, bytes]) -> None:
         """Take in a batch."""

@@ -129,7 +129,7 @@ class TallyConsumer:
 
     def __init__(self, asked: Pass, counts: Sequence[CountRequest]) -> None:
         plan = CountPlan.from_requests(asked.encoder, asked.layout, counts)
-        self.tally, self.encoder = Tally.empty(plan), plan.encoder
+        self.tally, self.encoder = Tally(plan), plan.encoder
         self.ids = IdCollector(asked.layout.n_units)
         self._keys, self._n_arms = asked.keys, len(asked.layout.arms)
         self._orders = [RowOrder(n, asked.layout.n_units) for n in self.encoder.secret_sizes]

@@ -66,7 +66,7 @@ class CountRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
         plan = self.plan.get()
-        tally, names = Tally.empty(plan), counted_columns(plan)
+        tally, names = Tally(plan), counted_columns(plan)
         kept = KeptCounts(self.parts.kept, plan.encoder)
         present = np.zeros(len(tally.questions[0].table), dtype=np.bool_)
         for batch in gathered(batches):
@@ -308,7 +308,7 @@ def put_together(
         What was counted; how many ids seem to repeat another, as hashes of text do; and the kept
         columns that give outcomes away.
     """
-    tally = Tally.empty(plan)
+    tally = Tally(plan)
     places, low, high = (column.to_numpy() for column in counted)
     # Counts, how many ids repeat another, and the numbers about kept columns.
     flat = np.zeros(parts.firsts_of_kept[-1], dtype=np.int64)
