@@ -45,7 +45,7 @@ def never(*_: object) -> None:
 def test_rows_are_checked_before_anything_slow(
     funnel: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner_task, "plan_mechanisms", never)
+    monkeypatch.setattr(owner_task, "decide", never)
     for make in (cdp.release, lambda *a, **k: cdp.publish(*a, out=tmp_path / "out", **k)):
         with pytest.raises(cdp.DataError, match="implications rule out") as refused:
             make(funnel, **FUNNEL)
