@@ -69,7 +69,9 @@ def test_the_reference_has_every_public_name_and_every_command() -> None:
     (page,) = guides("command_line")
     shown = re.findall(r"^clusterdp (\w+)", page.text, re.MULTILINE)
     commands = [
-        command.callback.__name__ for command in app.registered_commands if command.callback
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback
     ]
     assert sorted(set(shown)) == sorted([*commands, "ledger"])
 
