@@ -15,8 +15,15 @@ import clusterdp as cdp
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.errors import LedgerError, OutputError
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.reservation import OvertakenError
-from clusterdp.storage.folder import UNITS, working_folder, working_of
+from clusterdp.ledger.reservation import OvertakenError, Reservation, absolute, worker_name
+from clusterdp.owner.job import ReleaseJob
+from clusterdp.storage.folder import (
+    UNITS,
+    has_scheme,
+    scratch_folder,
+    working_folder,
+    working_of,
+)
 from ledger_runs import reserve
 
 if TYPE_CHECKING:
@@ -346,3 +353,99 @@ def test_what_is_left_of_an_upload_is_found_in_another_environment(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "second"))
     assert "left" not in (ledger.close(release).ended or {})
     assert not folder.exists()
+
+
+def test_true_rows_are_gone_before_a_release_is_on_record_as_published(
+    table: pl.DataFrame, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after that entry, nobody would look for them any more."""
+    table.write_parquet(tmp_path / "table.parquet")
+    honest, left = Reservation.commit, list[object]()
+
+    def commit(reservation: Reservation, place: str) -> None:
+        left.extend(tmp_path.glob(".out.*"))
+        honest(reservation, place)
+
+    monkeypatch.setattr(Reservation, "commit", commit)
+    query = f"select * from '{tmp_path / 'table.parquet'}'"
+    cdp.publish("duckdb://", query=query, out=tmp_path / "out", ledger=ledger, **ASKED)
+    assert left == []
+    assert only(ledger).status == "committed"
+
+
+def test_true_rows_are_gone_before_a_budget_is_given_back(
+    table: pl.DataFrame, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.with_columns(clicks=pl.lit(9)).write_parquet(tmp_path / "table.parquet")
+    honest, left = Reservation.cancel, list[object]()
+
+    def cancel(reservation: Reservation) -> None:
+        left.extend(tmp_path.glob(".out.*"))
+        honest(reservation)
+
+    monkeypatch.setattr(Reservation, "cancel", cancel)
+    monkeypatch.setattr(ReleaseJob, "check_rows", lambda _, opened, __=None: opened)
+    query = f"select * from '{tmp_path / 'table.parquet'}'"
+    with pytest.raises(cdp.DataError, match="given back"):
+        cdp.publish("duckdb://", query=query, out=tmp_path / "out", ledger=ledger, **ASKED)
+    assert left == []
+    assert only(ledger).status == "cancelled"
+
+
+def test_a_run_that_stores_a_query_is_at_work(ledger: Ledger, tmp_path: Path) -> None:
+    """It holds true rows before it begins the folder that is published."""
+    release = reserve(ledger, place=str(tmp_path / "out")).release_id
+    with scratch_folder(tmp_path / "out") as scratch:
+        (scratch / "query.parquet").write_bytes(b"true outcomes")
+        ended = ledger.close(release).ended
+        assert ended is not None
+        assert ended["at_work"] == str(tmp_path / "out")
+
+
+def test_a_run_that_closes_its_own_release_says_where_it_works(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    reservation = reserve(ledger, place=str(tmp_path / "out"))
+    with working_folder(tmp_path / "out") as folder:
+        (folder / UNITS).write_bytes(b"rows")
+        reservation.give_up("the table changed")
+    assert folder.exists()
+    ledger.close(reservation.release_id)
+    assert not folder.exists()
+
+
+@pytest.mark.store
+def test_a_published_release_is_recorded_from_another_environment(
+    table: pl.DataFrame,
+    ledger: Ledger,
+    tmp_path: Path,
+    bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its run was killed between the upload and its entry; what it left is not here."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+
+    def kill(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", str(tmp_path / "first"))
+        patched.setattr(Reservation, "commit", kill)
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KilledError):
+            cdp.publish(table, out=f"{bucket.uri}/out", ledger=ledger, **ASKED)
+    assert list((tmp_path / "first").iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "second"))
+    cdp.resume(only(ledger).release_id, table, ledger=ledger)
+    assert only(ledger).status == "committed"
+    assert not list((tmp_path / "first").iterdir())
+
+
+def test_places_of_hadoop_are_addresses() -> None:
+    for place in ("s3://bucket/out", "hdfs:///data/out", "file:/data/out"):
+        assert has_scheme(place)
+        assert absolute(place) == place
+        assert worker_name(place) != worker_name("/data/out")
+    for place in ("/data/out", "out", "a:b/out", "./file:/out"):
+        assert not has_scheme(place)

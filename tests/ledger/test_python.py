@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,10 +94,8 @@ class TestPaidRelease:
 
     @pytest.fixture
     def prepared(self) -> Any:
-        class Opened:
-            layout = LAYOUT
-
-        return Opened()
+        """A table of which nothing is stored."""
+        return SimpleNamespace(layout=LAYOUT, table=SimpleNamespace(close=lambda: None))
 
     @pytest.fixture
     def spec(self) -> ReleaseSpec:

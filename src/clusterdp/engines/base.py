@@ -225,6 +225,9 @@ class EngineTable(TableOptions, ABC):
     def unplain_columns(self) -> list[str]:
         """Which kept columns are texts that cannot be shown everywhere; no other is read."""
 
+    def close(self) -> None:
+        """Remove what was stored of the table. Nothing is read from it afterwards."""
+
     @abstractmethod
     def run(self, asked: Pass) -> PassResult:
         """Read every row once.

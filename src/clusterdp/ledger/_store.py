@@ -320,6 +320,8 @@ class LedgerStore:
     def reading(self) -> Iterator[Transaction]:
         """A transaction that writes nothing."""
         with self._errors(), self._engine.connect() as connection:
+            if not self._is_file:  # all of it sees one state, whatever others write meanwhile
+                connection.execution_options(isolation_level="REPEATABLE READ")
             yield Transaction(connection, self._tables)
 
 

@@ -154,7 +154,7 @@ class PopulationBudget:
             raise DataError("the table is not the one that the release was reserved for")
         # What is published of the beginning is on record, so that every run publishes the same.
         spec = spec.begun(reservation.begun_on, reservation.spent_before)
-        with self._explained_errors(reservation, target):
+        with self._explained_errors(reservation, target, opened):
             # With the parameters from the ledger, so that every run does the same.
             spec = spec.with_mechanisms(reservation.mechanisms)
             finished = write(opened, spec, target, reservation)
@@ -170,6 +170,9 @@ class PopulationBudget:
         """
         if not is_published(target, reservation.sealed):
             return None
+        left = reservation.remove_leftovers()
+        if left is not None:
+            self.on_message(f"{left}; remove it there")
         target.clear(reservation.key.claim())
         reservation.commit(str(target))
         return {"folder": str(target), "release_id": reservation.release_id}
@@ -197,7 +200,9 @@ class PopulationBudget:
         return (self.resume_hint or self._command)(reservation.release_id)
 
     @contextmanager
-    def _explained_errors(self, reservation: Reservation, target: Destination) -> Iterator[None]:
+    def _explained_errors(
+        self, reservation: Reservation, target: Destination, opened: OpenTable
+    ) -> Iterator[None]:
         """Add to every error what happened to the budget."""
         try:
             yield
@@ -221,6 +226,7 @@ class PopulationBudget:
                     "closed and its budget stays spent; begin another one"
                 ) from None
             if reservation.may_be_cancelled:
+                opened.table.close()  # nothing is left of a release that is cancelled
                 raise self._given_back(error, reservation) from None
             raise self._still_reserved(error, reservation) from None
         except ClusterDPError as error:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from clusterdp.engines.spark._files import HadoopFolder
-from clusterdp.errors import LedgerError, OutputError, ParameterError
+from clusterdp.errors import LedgerError, OutputError, ParameterError, notify_owner
 from clusterdp.ledger._store import DRAWN_EVENTS, ENDED, RANDOMIZING
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.provenance import Spent
 from clusterdp.storage.folder import (
     LocalFolder,
+    has_scheme,
     is_being_written,
     remove_private_folders,
     working_of,
@@ -58,7 +59,7 @@ def worker_name(place: str) -> str:
     who runs it and from its environment, so a later run could look elsewhere.
     """
     machine = socket.gethostname()
-    return machine if "://" not in place else f"{machine}:{working_of(place)}"
+    return f"{machine}:{working_of(place)}" if has_scheme(place) else machine
 
 
 def _working(place: str, host: str | None) -> Path | None:
@@ -115,8 +116,8 @@ def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, 
     sealed, place = kept.sealed, kept.place
     if not _is_place(place):
         return "closed", {"sealed_sha256": sealed}
-    target = _target(place)
-    if target is not None and is_being_written(target.working):
+    target, working = _target(place), _working(place, kept.host)
+    if working is not None and is_being_written(working):
         raise LedgerError(
             f"a run is about to publish release {record.release_id} at {place}; end that run, "
             "and then close the release"
@@ -133,7 +134,7 @@ def _is_place(place: str | None) -> TypeGuard[str]:
 
 def _target(place: str) -> LocalFolder | StoreFolder | HadoopFolder | None:
     """A place on record; None if it cannot be opened, or Spark alone reaches it and is not here."""
-    if "://" not in place:
+    if not has_scheme(place):
         return LocalFolder(Path(place))
     try:
         return StoreFolder.at(place) if is_store(place) else HadoopFolder.within_reach(place)
@@ -280,6 +281,12 @@ class Reservation:
         """Whether this run has found that the release can never be finished."""
         return self._given_up
 
+    def remove_leftovers(self) -> str | None:
+        """Remove what the last run left; see `remove_leftovers`, which says what may remain."""
+        if self._kept.place is None:
+            return None
+        return remove_leftovers(self._kept.place, self._kept.host, self.record.content["claim"])
+
     def begin_at(self, place: str) -> None:
         """Write down where this run works, after it removed what the last one left elsewhere.
 
@@ -289,12 +296,14 @@ class Reservation:
         """
         last, here = self._kept, worker_name(place)
         if last.place is not None and (last.place, last.host) != (place, here):
-            left = remove_leftovers(last.place, last.host, self.record.content["claim"])
+            left = self.remove_leftovers()
             if left is not None and self.record.n_attempts and self.sealed is None:
                 raise LedgerError(
                     f"release {self.release_id} was interrupted while it randomized rows, and "
                     f"{left}. This run would randomize them once more: resume it there, or close it"
                 )
+            if left is not None:
+                notify_owner(f"release {self.release_id} was interrupted, and {left}")
         with self._store.writing() as transaction:
             self._still_kept(transaction)
             transaction.set_known(self.release_id, place=place, host=here)
@@ -376,8 +385,12 @@ class Reservation:
         self._finish("cancelled", {"reason": f"the table was refused; {reason}"})
 
     def give_up(self, reason: str) -> None:
-        """Close the release: its budget stays spent, its secrets are wiped."""
-        self._finish("closed", {"reason": reason})
+        """Close the release: its budget stays spent, its secrets are wiped.
+
+        This run removes what it made after that; `remove_later` does if it is killed before.
+        """
+        at_work = {"at_work": self._kept.place or "", "worker": self._kept.host or ""}
+        self._finish("closed", {"reason": reason, **at_work})
         self._given_up = True
 
     def _finish(self, event: str, content: dict[str, Any]) -> None:
@@ -417,6 +430,6 @@ def secret_context(release_id: str, part: str) -> str:
 
 def absolute(place: str) -> str:
     """A path that means the same in another working directory; a URL as it is."""
-    if "://" in place:
+    if has_scheme(place):
         return place
     return os.path.abspath(place)  # noqa: PTH100 - resolve() would follow links

@@ -71,5 +71,7 @@ def run(  # noqa: PLR0913 - what is released, where to, and where randomness com
         manifest = describe(state)
         state = randomize(count_and_draw(state, folder), folder)
         finished = target.finish(state, manifest, staged)
+    # Before the release is on record as published: nobody looks for what a killed run left then.
+    opened.table.close()
     journal.commit(str(target))
     return finished

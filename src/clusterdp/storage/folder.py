@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -245,6 +246,14 @@ def staged_folder(target: Path) -> Iterator[Path]:
         _publish(partial, target)
 
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
+
+
+def has_scheme(place: str) -> bool:
+    """Whether a place is an address, such as s3a://bucket/folder, or file:/folder of Hadoop."""
+    return _SCHEME.match(place) is not None
+
+
 def working_of(address: str) -> Path:
     """Beside which this machine stores what it needs meanwhile for a place in a store."""
     name = sha256(address.encode()).hexdigest()[:16]
@@ -309,9 +318,13 @@ def _claim(partial: Path, target: Path) -> int:
 
 
 def is_being_written(target: Path) -> bool:
-    """Whether a run of this machine is about to publish `target`."""
+    """Whether a run of this machine is making `target`, or stores a table for it."""
+    return _is_locked(_partial_of(target)) or _is_locked(_scratch_of(target))
+
+
+def _is_locked(folder: Path) -> bool:
     try:
-        handle = os.open(_partial_of(target), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except PermissionError:
         return True  # somebody else's: it may be
     except (OSError, ValueError):

@@ -6,6 +6,7 @@ Polars crosses clusters from several columns, and makes one row of each unit's.
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,6 @@ from clusterdp.storage.store import is_store
 from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
-
     import polars as pl
 
     from clusterdp.cells.layout import Layout
@@ -122,9 +121,11 @@ class LocalEngine:
     def table(self, source: Any, asked: TableOptions, out: str | None) -> LocalTable:
         """A source as a table."""
         if isinstance(source, NamedSource):
-            rows = self._open(source, asked, out)
+            stored = self.stack.enter_context(ExitStack())
+            rows = self._open(source, asked, out, stored)
             asked = asked.with_parts(rows.collect_schema().names())
-            return LocalTable(rows=_one_each(rows, asked), texts=rows, **asked.by_name())
+            one_each = _one_each(rows, asked)
+            return LocalTable(rows=one_each, texts=rows, stored=stored, **asked.by_name())
         asked = asked.with_parts(column_names(source))
         columns = asked.columns
         check_named(column_names(source), columns.parts, columns.secret)
@@ -139,11 +140,13 @@ class LocalEngine:
             **asked.by_name(),
         )
 
-    def _open(self, source: NamedSource, asked: TableOptions, out: str | None) -> pl.LazyFrame:
+    def _open(
+        self, source: NamedSource, asked: TableOptions, out: str | None, stored: ExitStack
+    ) -> pl.LazyFrame:
         columns = asked.columns
         if out is not None:
             scratch = scratch_folder(self.place(out).working)
-            return open_source(source, asked.wanted, lambda: self.stack.enter_context(scratch))
+            return open_source(source, asked.wanted, lambda: stored.enter_context(scratch))
         # What will not be published is not stored either, and outcomes are not even read.
         read = {*columns.counted, *possible_parts(columns.cluster)}
         hidden = (*columns.secret, *(name for name in columns.kept if name not in read))

@@ -9,8 +9,8 @@ import errno
 import os
 import re
 import shutil
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
@@ -67,6 +67,7 @@ class LocalTable(EngineTable):
         rows: A query over files or a frame in memory; it must give the same rows each time.
         as_given: Turns what is published into a frame of the library that the table came from.
         texts: The same rows as they came, before text was read as numbers.
+        stored: Removes the rows of a query, which are stored meanwhile.
     """
 
     writes_privately: ClassVar[bool] = True
@@ -74,6 +75,7 @@ class LocalTable(EngineTable):
     rows: pl.LazyFrame
     as_given: Callable[[pl.DataFrame], Any] = _as_it_is
     texts: pl.LazyFrame | None = None
+    stored: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         check_types(dict(self.rows.collect_schema()), self.columns)
@@ -87,6 +89,10 @@ class LocalTable(EngineTable):
         with source_errors():
             found = look_for_unplain(self.rows, self.columns.kept).collect(engine="streaming")
         return [column.name for column in found if column.any()]
+
+    def close(self) -> None:
+        """Remove what was stored of the table: true outcomes."""
+        self.stored.close()
 
     def run(self, asked: Pass) -> PassResult:
         """Read every row once, batch by batch, on several threads."""

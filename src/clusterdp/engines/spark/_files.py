@@ -24,6 +24,7 @@ from clusterdp.storage.folder import (
     PARTIAL_SUFFIX,
     FileSum,
     Staged,
+    has_scheme,
     working_folder,
 )
 from clusterdp.storage.store_folder import ClaimedFolder
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
 LOCAL_SCHEME = "file:"
 # How many files are renamed by a store, or read again, at once.
 _AT_ONCE = 16
-
-
-def has_scheme(place: str) -> bool:
-    """Whether a place is written as a URI, such as s3a://bucket/folder."""
-    return ":" in place.split("/", 1)[0]
 
 
 def local_path(place: str) -> str | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.engines.cells import check_cell_columns, check_named, unplain
-from clusterdp.engines.spark._files import has_scheme
 from clusterdp.engines.spark._sources import (
     NO_ORDER_TO_KEEP,
     cross_spark_columns,
@@ -25,7 +24,7 @@ from clusterdp.engines.spark.table import SparkTable, spark_layout, unplain_colu
 from clusterdp.errors import ParameterError
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.columns import COMMON
-from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.folder import LocalFolder, has_scheme
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
