@@ -199,6 +199,24 @@ def test_an_upload_that_fails_is_no_release_and_is_finished_with_the_same_key(
     assert not left_behind(tmp_path)
 
 
+def test_a_run_that_lost_its_claim_removes_what_it_uploaded(
+    table: pl.DataFrame, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its release was closed from another machine while it uploaded: nobody else would."""
+    target = StoreFolder.at(f"{bucket.uri}/out")
+    upload = ObjectStore.upload
+
+    def cleared(store: ObjectStore, name: str, path: Path) -> None:
+        if name == "cells.parquet":
+            store.remove(CLAIM)
+        upload(store, name, path)
+
+    monkeypatch.setattr(ObjectStore, "upload", cleared)
+    with pytest.raises(cdp.OutputError, match="somebody took the claim"):
+        publish(table, target)
+    assert not bucket.names("out")
+
+
 def test_an_answer_that_was_lost_is_no_defeat(
     table: pl.DataFrame, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

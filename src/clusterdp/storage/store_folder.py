@@ -193,9 +193,17 @@ class StoreFolder(ClaimedFolder):
     def _publish(self, folder: Path, claim: str) -> None:
         sealed = (folder / MANIFEST).read_bytes()
         # What the manifest does not name stays here, whatever it is.
-        for name in sorted(json.loads(sealed)["files"]):
+        names = sorted(json.loads(sealed)["files"])
+        for name in names:
             self.store.upload(name, folder / name)
-        self._check_claim(claim, sealed)
+        try:
+            self._check_claim(claim, sealed)
+        except OutputError:
+            # Without a claim nobody removes these; below that of another run they may be its own.
+            if not self._names() & {CLAIM, MANIFEST}:
+                for name in names:
+                    self._remove(name)
+            raise
         # An answer that was lost is asked for again: the manifest that is there may be this one.
         if not self.store.create(MANIFEST, sealed) and self.manifest() != sealed:
             raise OutputError(f"{self} was published by somebody else in the meantime")
