@@ -49,7 +49,7 @@ bench-look: .venv/dev ## What looks and noisy counts cost, and what they find: d
 	$(BIN)/python -m bench.look
 	$(BIN)/python -m bench.learned_priors
 
-bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md, docs/release_coverage.md. Two and a half hours.
+bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md, docs/release_coverage.md. Three hours.
 	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.attrition
 	$(BIN)/python -m bench.release_coverage
