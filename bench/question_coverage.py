@@ -16,13 +16,15 @@ import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 
 import clusterdp as cdp
+from clusterdp.estimation.metrics import observed
 
-N_REPLICATES, N_UNITS = 2000, 6000
+N_REPLICATES, N_UNITS, N_MARKETS = 2000, 6000, 20
 EPSILONS = (1.0, 2.0)
 # What all lines may take together, in minutes; lines that are cut off have fewer effects.
 MINUTES = 40.0
@@ -44,6 +46,7 @@ OPTIONS: dict[str, Any] = {
         "score": "mean:6,std:2",
         "score_observed": "0.6",
     },
+    "cluster": "market",
     "breakdown": "region",
     "keep": "tenth",
 }
@@ -54,9 +57,15 @@ ASKED: dict[str, Any] = {
 
 
 def draw_table(rng: np.random.Generator) -> pl.DataFrame:
-    """Users with outcomes of four questions that go together, whatever their arm."""
-    taste = rng.normal(size=N_UNITS)
+    """Users with outcomes of four questions that go together, whatever their arm.
+
+    Markets differ, and so do the shares of arms in them. Some cells expect about as many answers as
+    make a stratum.
+    """
     number = np.arange(N_UNITS)
+    market = number % N_MARKETS
+    taste = rng.normal(size=N_UNITS) + market / N_MARKETS - 0.5
+    shares = np.where(market < N_MARKETS // 2, 0.3, 0.7)
     bought = rng.random(N_UNITS) < 1 / (1 + np.exp(1.6 - 0.8 * taste))
     visits = np.minimum(rng.poisson(np.exp(0.5 * taste - 0.1)), 5)
     spend = np.clip(20 + 12 * taste + rng.normal(0, 14, N_UNITS), 0, 100)
@@ -64,7 +73,8 @@ def draw_table(rng: np.random.Generator) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "user": number,
-            "arm": rng.permutation(number % 2),
+            "arm": (_within(market, rng) < shares).astype(np.int64),
+            "market": market,
             "tenth": number % 10 == 0,
             "region": number // 10 % 4,
             "bought": bought.astype(np.int64),
@@ -73,6 +83,15 @@ def draw_table(rng: np.random.Generator) -> pl.DataFrame:
             "score": np.where(rng.random(N_UNITS) < 0.6, score, np.nan),
         }
     )
+
+
+def _within(groups: Any, rng: np.random.Generator) -> Any:
+    """A random place of each unit in its group, from 0 to 1; as many below each share."""
+    order = np.lexsort((rng.random(len(groups)), groups))
+    sizes = np.bincount(groups)
+    places = np.empty(len(groups))
+    places[order] = np.concatenate([np.arange(size) / size for size in sizes])
+    return places
 
 
 class Line(NamedTuple):
@@ -99,7 +118,9 @@ def measure(epsilon: float, n_replicates: int, seconds: float) -> list[Line]:
     for number in range(n_replicates):
         if number > 1 and time.monotonic() > end:
             break
-        estimate = cdp.estimate(cdp.release(draw_table(rng), plan), **ASKED)
+        # Bounds for attrition take most of the time, and have a bench of their own.
+        with patch.object(observed, "attrition_bounds", lambda *_: []):
+            estimate = cdp.estimate(cdp.release(draw_table(rng), plan), **ASKED)
         for one in estimate.effects:
             segment = dict(one.of.segment)
             if not math.isfinite(one.std_error) or segment.get("tenth") is False:
@@ -126,7 +147,8 @@ def page(lines: list[Line]) -> str:
         for one in lines
     ]
     return f"""# Coverage with one question per person
-Four outcomes in questions of their own, {N_UNITS:,} users, two arms that do not differ. `region`
+Four outcomes in questions of their own, {N_UNITS:,} users in {N_MARKETS} markets, two arms that do not
+differ and have 30 or 70% of a market. `region`
 is a breakdown of four groups, `tenth` a segment that the plan does not know. Made by
 `make bench-coverage`, which draws, plans, releases and estimates as people do.
 
