@@ -147,10 +147,10 @@ def page(lines: list[Line]) -> str:
         for one in lines
     ]
     return f"""# Coverage with one question per person
-Four outcomes in questions of their own, {N_UNITS:,} users in {N_MARKETS} markets, two arms that do not
-differ and have 30 or 70% of a market. `region`
-is a breakdown of four groups, `tenth` a segment that the plan does not know. Made by
-`make bench-coverage`, which draws, plans, releases and estimates as people do.
+Four outcomes in questions of their own, {N_UNITS:,} users in {N_MARKETS} markets, two arms that do
+not differ and have 30 or 70% of a market. `region` is a breakdown of four groups, `tenth` a segment
+that the plan does not know. Made by `make bench-coverage`, which draws, plans, releases and
+estimates as people do.
 
 Intervals of a ratio of two questions allow for the worst covariance of its parts, which nobody can
 see: they cover more than 95%. Where the share of those who gave a score, or the visits of a
