@@ -233,7 +233,7 @@ def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.M
     shown = json.loads(run("ledger", "show", where, "--json").stdout)
     (one,) = shown["populations"][0]["releases"]
     assert (one["release_id"], one["status"]) == (unfinished, "cancelled")
-    assert set(one["ended"]) == {"at", "who"}
+    assert set(one["ended"]) == {"at", "who", "worked_at", "worker"}
 
 
 @pytest.mark.parametrize(("point", "drew"), [(DRAWING, "rows"), ("cells_table", "noise")])

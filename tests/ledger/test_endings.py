@@ -58,7 +58,10 @@ def test_a_closed_release_stays_spent_and_is_wiped(
     assert closed.status == "closed"
     entry = ledger.head()
     assert (entry.event, entry.release_id) == ("closed", reservation.release_id)
-    assert closed.ended == {"at": entry.at, "who": entry.who, "reason": "the table is gone"}
+    expected = {"at": entry.at, "who": entry.who, "reason": "the table is gone"}
+    assert closed.ended is not None
+    assert closed.ended.items() >= expected.items()
+    assert set(closed.ended) == {*expected, "worked_at", "worker"}
     assert entry.who == _store.current_user()
     assert stored_secrets(where, reservation.release_id) is None
     assert with_secrets(where) == []

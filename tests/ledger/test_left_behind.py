@@ -442,6 +442,36 @@ def test_a_published_release_is_recorded_from_another_environment(
     assert not list((tmp_path / "first").iterdir())
 
 
+def test_what_a_run_stores_after_its_release_was_closed_is_found(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """It had begun, and stored nothing when the release was closed; then it was killed."""
+    release = reserve(ledger, place=str(tmp_path / "out")).release_id
+    ledger.close(release)
+    with pytest.raises(LedgerError, match="there is nothing to close"):
+        ledger.close(release)
+    with working_folder(tmp_path / "out") as folder:
+        (folder / UNITS).write_bytes(b"rows")
+    with pytest.raises(LedgerError, match="there is nothing to cancel"):
+        ledger.cancel(release)
+    assert ledger.close(release).status == "closed"
+    assert not folder.exists()
+
+
+def test_a_run_about_to_publish_is_seen_from_another_machine_on_the_same_disk(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = reserve(ledger, place=str(tmp_path / "out"))
+    reservation.keep("drawn", b"noise")
+    reservation.seal(b"manifest")
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    with (
+        working_folder(tmp_path / "out"),
+        pytest.raises(LedgerError, match="about to publish"),
+    ):
+        ledger.close(reservation.release_id)
+
+
 def test_places_of_hadoop_are_addresses() -> None:
     for place in ("s3://bucket/out", "hdfs:///data/out", "file:/data/out"):
         assert has_scheme(place)

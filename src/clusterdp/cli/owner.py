@@ -31,6 +31,7 @@ from clusterdp.owner.keywords import in_lines, later_options
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
 from clusterdp.spec.fields import DECLARED, flag_of
 from clusterdp.spec.parse import change_options, parse, read_options
+from clusterdp.storage.folder import has_scheme
 from clusterdp.storage.store import is_store
 
 if TYPE_CHECKING:
@@ -273,6 +274,6 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
         return
     for found in published.found:
         print_note(found)
-    readable = is_store(target) or "://" not in target
+    readable = is_store(target) or not has_scheme(target)
     look = f"; look at it with: clusterdp inspect {target}" if readable else ""
     print_line(f"published {target}{look}")

@@ -384,13 +384,13 @@ class Ledger:
     ) -> ReleaseRecord:
         """Add the last entry of a release, after what its runs left is removed.
 
-        A release that was ended while a run was at work stays as it is: what that run left is
-        removed.
+        A release that was ended so before stays as it is: what a run left after that is removed.
         """
         content = describe_reason(reason)
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
-            if not record.is_unfinished and remove_later(record):
+            ended_so = record.status == {"close": "closed", "cancel": "cancelled"}[verb]
+            if ended_so and remove_later(record):
                 ended = {key: one for key, one in (record.ended or {}).items() if key != "at_work"}
                 return replace(record, ended=ended)
             self._check_unfinished(record, verb)

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._version import __version__
-from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
+from clusterdp.errors import ClusterDPError, DataError, LedgerError, OutputError, ParameterError
 from clusterdp.ledger.balance import (
     budget_in_short,
     normalize_population,
@@ -170,10 +170,13 @@ class PopulationBudget:
         """
         if not is_published(target, reservation.sealed):
             return None
-        left = reservation.remove_leftovers()
+        try:
+            left = reservation.remove_leftovers()
+            target.clear(reservation.key.claim())
+        except OutputError as error:  # another user's: the release is published all the same
+            left = f"what its run left stays: {error}"
         if left is not None:
             self.on_message(f"{left}; remove it there")
-        target.clear(reservation.key.claim())
         reservation.commit(str(target))
         return {"folder": str(target), "release_id": reservation.release_id}
 

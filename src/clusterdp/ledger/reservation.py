@@ -17,6 +17,7 @@ from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.provenance import Spent
 from clusterdp.storage.folder import (
     LocalFolder,
+    has_private_folders,
     has_scheme,
     is_being_written,
     remove_private_folders,
@@ -105,8 +106,8 @@ def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, 
     """The event that closes a release, and the content of its entry.
 
     A sealed release may be published, or about to be. A run that publishes to a local folder locks
-    a folder beside it from before the sealing until after the rename. So the lock is checked first,
-    and then the folder.
+    a folder beside it from before the sealing until after the rename. So what is not published yet
+    is looked for once more after the lock was checked.
 
     Raises:
         LedgerError: If a run is about to publish the release.
@@ -117,12 +118,16 @@ def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, 
     if not _is_place(place):
         return "closed", {"sealed_sha256": sealed}
     target, working = _target(place), _working(place, kept.host)
-    if working is not None and is_being_written(working):
+    if working is None and isinstance(target, LocalFolder):
+        working = target.working  # a machine may have two names, and a disk two machines
+    published = is_published(target, sealed)
+    if not published and working is not None and is_being_written(working):
         raise LedgerError(
             f"a run is about to publish release {record.release_id} at {place}; end that run, "
             "and then close the release"
         )
-    if is_published(target, sealed) and record.drawn_sha256 is not None:
+    published = published or is_published(target, sealed)
+    if published and record.drawn_sha256 is not None:
         return "committed", {"manifest_sha256": sealed, "folder": place}
     return "closed", {"sealed_sha256": sealed, "sealed_for": place}
 
@@ -157,32 +162,41 @@ def is_published(target: Destination | None, sealed: str | None) -> bool:
 def describe_left(record: ReleaseRecord, kept: Secrets | None) -> dict[str, str]:
     """Remove what killed runs of a release left; what an entry says if some of it may remain.
 
-    A run that is at work removes what it made when it finds the entry. It may be killed before: so
-    the entry says where it is, and what it leaves is removed when the release is ended once more.
+    A run that is at work removes what it made when it finds the entry. It may be killed before, or
+    have stored nothing yet: so the entry says where runs work, and what they leave later is removed
+    when the release is ended once more.
     """
     if kept is None or not _is_place(kept.place):
         return {"left": "where its runs worked is not known, and what they left may remain there"}
-    working = _working(kept.place, kept.host)
+    working, worked = _working(kept.place, kept.host), worked_at(kept)
     if working is not None and is_being_written(working):
-        return {"at_work": kept.place, "worker": kept.host or ""}
+        return {**worked, "at_work": kept.place}
     try:
         left = remove_leftovers(kept.place, kept.host, record.content["claim"])
     except OutputError as error:
         left = str(error)
-    return {} if left is None else {"left": left}
+    return worked if left is None else {**worked, "left": left}
+
+
+def worked_at(kept: Secrets) -> dict[str, str]:
+    """Where the last run of a release worked, as an entry holds it."""
+    return {} if kept.place is None else {"worked_at": kept.place, "worker": kept.host or ""}
 
 
 def remove_later(record: ReleaseRecord) -> bool:
-    """Remove what a run left that was at work when its release was ended; whether one was.
+    """Remove what runs left after their release was ended; whether there was anything to look for.
 
     Raises:
-        LedgerError: If the run is still at work, or what it left is out of reach.
+        LedgerError: If a run is still at work, or what it left is out of reach.
     """
     ended = record.ended or {}
-    if "at_work" not in ended:
+    place, worker = ended.get("worked_at"), ended.get("worker")
+    working = None if place is None else _working(place, worker)
+    has_left = working is not None and has_private_folders(working)
+    if place is None or not (has_left or "at_work" in ended):
         return False
     try:
-        left = remove_leftovers(ended["at_work"], ended["worker"], record.content["claim"])
+        left = remove_leftovers(place, worker, record.content["claim"])
     except OutputError as error:
         left = str(error)
     if left is not None:
@@ -389,8 +403,7 @@ class Reservation:
 
         This run removes what it made after that; `remove_later` does if it is killed before.
         """
-        at_work = {"at_work": self._kept.place or "", "worker": self._kept.host or ""}
-        self._finish("closed", {"reason": reason, **at_work})
+        self._finish("closed", {"reason": reason, **worked_at(self._kept)})
         self._given_up = True
 
     def _finish(self, event: str, content: dict[str, Any]) -> None:

@@ -357,6 +357,11 @@ def scratch_folder(target: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+def has_private_folders(target: Path) -> bool:
+    """Whether a run left, or uses, private folders beside `target`."""
+    return any(os.path.lexists(folder) for folder in (_partial_of(target), _scratch_of(target)))
+
+
 def remove_private_folders(target: Path) -> None:
     """Remove the private folders that a killed run left beside `target`.
 

@@ -21,7 +21,7 @@ from clusterdp.rows.frames import check_given_back, column_names, frame_like, re
 from clusterdp.sources.opening import open_source, open_unstored
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.columns import COMMON
-from clusterdp.storage.folder import LocalFolder, scratch_folder
+from clusterdp.storage.folder import LocalFolder, has_scheme, scratch_folder
 from clusterdp.storage.store import is_store
 from clusterdp.storage.store_folder import StoreFolder
 
@@ -112,7 +112,7 @@ class LocalEngine:
         """A folder to publish: a path is on this machine's disks, an address in its store."""
         if is_store(out):
             return StoreFolder.at(out)
-        if "://" in out:
+        if has_scheme(out):
             raise ParameterError(
                 f"{out} is on a store that Spark reaches: give engine='spark' (--engine spark)"
             )
