@@ -290,7 +290,7 @@ def test_a_plan_designs_a_handful_of_channels_and_its_release_none(
         designed.append(values.shape)
         return real(values, *rest, **named)
 
-    monkeypatch.setattr(channels, "design_staircase", counting)
+    monkeypatch.setattr(staircases, "design_staircase", counting)
     monkeypatch.setattr(planning, "design_staircase", counting)
     frame = pl.DataFrame({"user": np.arange(2000), "arm": np.arange(2000) % 2})
     plan = cdp.plan(frame, unit="user", arm="arm", outcomes=FOUR, missing=["score"], epsilon=1.3)
