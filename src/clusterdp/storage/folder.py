@@ -14,7 +14,6 @@ import stat
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
 # Written last of all: a folder without a manifest is not a release.
 MANIFEST = "manifest.json"
-CELLS, CHANNELS, TOTALS = "cells.parquet", "channels.parquet", "totals.parquet"
-LOOK = "look.parquet"
+CELLS, CHANNELS = "cells.parquet", "channels.parquet"
+TOTALS, LOOK = "totals.parquet", "look.parquet"
 README, INDEX = "README.md", "index.html"
 # What is added after a release was sealed: no checksum covers it.
 ERRATA = "errata.md"
@@ -256,7 +255,7 @@ def has_scheme(place: str) -> bool:
 
 def working_of(address: str) -> Path:
     """Beside which this machine stores what it needs meanwhile for a place in a store."""
-    name = sha256(address.encode()).hexdigest()[:16]
+    name = hashlib.sha256(address.encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"clusterdp-{os.geteuid()}-{name}"
 
 
