@@ -223,7 +223,8 @@ class ProfiledRows:
         cells = released_cells(table, columns, layout)
         folds = np.zeros_like(cells)
         if layout.folds > 1 and self._profiling.holdout is None:
-            if not table[FOLD].is_in(list(range(layout.folds))).all():
+            known = table[FOLD].is_in(list(range(layout.folds)))
+            if not known.fill_null(value=False).all():
                 raise DataError("the rows hold folds that the release does not have")
             folds = table[FOLD].to_numpy().astype(np.int64)
         groups = [released_groups(table, level, layout) for level in self._profiling.levels]
