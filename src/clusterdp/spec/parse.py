@@ -30,7 +30,7 @@ from clusterdp.outcomes.reference import parse_margins
 from clusterdp.privacy.accounting import checked_delta
 from clusterdp.spec.clusters import PrivateClusters, PublicClusters
 from clusterdp.spec.columns import MOST_FOLDS, parse_aggregates
-from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, REQUESTED, Options
+from clusterdp.spec.fields import DECLARATION, DECLARED, OF_ONE_RUN, REQUESTED, Options
 from clusterdp.spec.provenance import LONGEST, Provenance
 from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request, TargetEffect
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
@@ -45,21 +45,7 @@ if TYPE_CHECKING:
 
 
 # Options with a text for each outcome, metric or implication.
-LISTED = (
-    "outcomes",
-    "implies",
-    "missing",
-    "metric",
-    "weight",
-    "reference",
-    "grids",
-    "question",
-    "breakdown",
-    "aggregate",
-    "label_shares",
-    "assignment",
-    "arm_shares",
-)
+LISTED = (*DECLARATION, "breakdown", "aggregate", "label_shares", "assignment", "arm_shares")
 
 
 def as_texts(option: str, given: Any) -> Any:
