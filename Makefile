@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-scaling bench-variance bench-look bench-coverage bench-metrics bench-peers bench-labels soak freeze reproduce docs venv clean
+.PHONY: help demo test test-fast check format bench bench-scaling bench-variance bench-pilot bench-coverage bench-metrics bench-peers bench-labels soak freeze reproduce docs venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: .venv/run ## The story of one experiment, from the plan to the report, with pages to open. A minute.
+demo: .venv/run ## One experiment from plan to report, with pages to open. About a minute.
 	@$(BIN)/python -m clusterdp.demo
 
 test: .venv/dev ## The whole test suite.
@@ -30,42 +30,42 @@ format: .venv/dev ## Rewrite the files the way `make check` wants them.
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
+bench: .venv/bench ## Speed and memory, next to plain implementations. Minutes.
 	$(BIN)/python -m bench.throughput
 	$(BIN)/python -m bench.files
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.estimates
 	$(BIN)/python -m bench.questions
 
-bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/scale.md. Ten minutes.
+bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/studies/scale.md. Ten minutes.
 	$(BIN)/python -m bench.scaling
 
-bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md, docs/joint_frontier.md, docs/sum_noise.md. Minutes.
+bench-variance: .venv/dev ## What privacy costs, compared with other mechanisms: docs/studies/frontier.md, docs/studies/joint_frontier.md, docs/studies/sum_noise.md. Minutes.
 	$(BIN)/python -m bench.frontier
 	$(BIN)/python -m bench.joint_frontier
 	$(BIN)/python -m bench.sum_noise
 
-bench-look: .venv/dev ## What looks and noisy counts cost, and what they find: docs/look.md, docs/learned_priors.md. Minutes.
-	$(BIN)/python -m bench.look
+bench-pilot: .venv/dev ## What pilots and noisy counts cost, and what they find: docs/studies/pilot.md, docs/studies/learned_priors.md. Minutes.
+	$(BIN)/python -m bench.pilot
 	$(BIN)/python -m bench.learned_priors
 
-bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md, docs/release_coverage.md. Three hours.
+bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/studies/coverage.md, docs/studies/attrition.md, docs/studies/release_coverage.md. Three hours.
 	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.attrition
 	$(BIN)/python -m bench.release_coverage
 	$(BIN)/python -m bench.question_coverage
 
-bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and effects on those exposed cover: docs/metric_coverage.md, docs/exposure_coverage.md. Minutes.
+bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and complier effects cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md. Minutes.
 	$(BIN)/python -m bench.metric_coverage
 	$(BIN)/python -m bench.exposure_coverage
 
-bench-labels: .venv/dev ## Do intervals cover where clusters are private: docs/label_coverage.md. Minutes.
+bench-labels: .venv/dev ## Do intervals cover where clusters are private: docs/studies/label_coverage.md. Minutes.
 	$(BIN)/python -m bench.label_coverage
 
-bench-peers: .venv/bench ## Beside the methods of others, what each promises and delivers: docs/peers.md. A quarter of an hour.
+bench-peers: .venv/bench ## Compared with other methods, what each guarantees and delivers: docs/studies/peers.md. A quarter of an hour.
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.peers
 
-soak: .venv/dev ## Faults and load: kills, stores, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
+soak: .venv/dev ## Faults and load: kills, object storage, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=src:tests:tests/support $(BIN)/python -m soak
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.

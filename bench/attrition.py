@@ -1,4 +1,4 @@
-"""What is stated about outcomes that may be missing, over many releases: docs/attrition.md.
+"""What is stated about outcomes that may be missing, over many releases: docs/studies/attrition.md.
 
 Units are of finitely many types: what a unit's outcome would be in each arm, and in which arms it
 would be observed. So what estimates should be is known exactly.
@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
 import clusterdp as cdp
+from bench.study_page import write_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterdp._arrays import BoolArray, FloatArray
 
-DOCS = Path(__file__).parents[1] / "docs"
 N_UNITS, N_CLUSTERS, REPLICATES = 4000, 4, 2000
 HIGHEST = 5
 # What decides who is observed: so many kinds of units, all equally likely.
@@ -53,12 +52,12 @@ class Units(NamedTuple):
 
     @property
     def of_those_observed(self) -> float:
-        """The difference of means of those observed in each arm."""
+        """The difference of means of observed units in each arm."""
         return self.mean(1, self.observed[:, 1]) - self.mean(0, self.observed[:, 0])
 
     @property
     def in_either_arm(self) -> float:
-        """The effect on those who would be observed in either arm."""
+        """The effect on units that would be observed in either arm."""
         always = np.asarray(self.observed.all(axis=1))
         return self.mean(1, always) - self.mean(0, always)
 
@@ -134,7 +133,7 @@ class Line(NamedTuple):
         space: The outcome.
         epsilon: The budget.
         units: The types.
-        effects: Effects on those observed.
+        effects: Effects on observed units.
         intervals: Their limits; axes `[release, side]`.
         bounds: For attrition; axes `[release, side]`.
         limits: Of these; axes `[release, side]`.
@@ -155,7 +154,7 @@ class Line(NamedTuple):
 
     @property
     def bias(self) -> float:
-        """The mean error of the effect on those observed, in its Monte Carlo standard error."""
+        """The mean error of the effect on observed units, in its Monte Carlo standard error."""
         errors = self.effects - self.units.of_those_observed
         return float(errors.mean() / (errors.std(ddof=1) / np.sqrt(len(errors))))
 
@@ -164,7 +163,7 @@ class Line(NamedTuple):
         return _held(self.intervals, truth)
 
     def limited(self) -> float:
-        """How often limits hold the effect on those who would be observed in either arm."""
+        """How often limits hold the effect on units that would be observed in either arm."""
         return _held(self.limits, self.units.in_either_arm)
 
     def cells(self) -> tuple[str, ...]:
@@ -195,10 +194,10 @@ HEADER = (
     "missing",
     "outcome",
     "ε",
-    "effect on those observed",
+    "effect on observed units",
     "bias",
     "coverage",
-    "effect on those observed in either arm",
+    "effect on units observed in either arm",
     "held by the same interval",
     "warned",
     "sharpest bounds",
@@ -225,7 +224,7 @@ def measure(
             mechanism=mechanism,
         )
         estimate = cdp.estimate(released)
-        warned = any(note.startswith("attrition") for note in estimate.warnings)
+        warned = any(note.startswith("Attrition") for note in estimate.warnings)
         found.append((estimate["y"], estimate.bounds[0], warned))
     effects, bounds, warnings = zip(*found, strict=True)
     return Line(
@@ -274,7 +273,7 @@ Treatment adds one to 30% of outcomes of 0 to 4: the effect on everyone is
 - *by outcome*: the lower it is, the more often, in both arms alike;
 - *by arm and outcome*: 10% in control; in treatment the lower, the more often.
 
-The first effect is what `estimate` gives: the difference between those observed in each arm, with
+The first effect is what `estimate` gives: the difference between observed units in each arm, with
 an interval of nominally 95%. Where who is observed depends on outcomes it is not the effect on the
 same people, which is the second one. The same interval can then fail to hold that; a warning and
 bounds take its place. The warning is a test at 1% that shares observed are the same: small
@@ -292,7 +291,7 @@ def main() -> None:
     for line in all_lines():
         print(*line.cells(), line.n_from_ends, sep="  ", flush=True)
         lines.append(line)
-    (DOCS / "attrition.md").write_text(as_markdown(lines), encoding="utf-8")
+    write_study("attrition", as_markdown(lines))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def make(folder: Path, n_rows: int, *, kept: bool) -> None:
         cluster="market",
         outcomes={"clicks": "0..5"},
         epsilon=2,
-        keep=DIMENSIONS if kept else (),
+        passthrough=DIMENSIONS if kept else (),
     )
     if not kept:
         before = rng.normal(size=n_rows)

@@ -1,17 +1,16 @@
-"""Do 95% intervals of effects on those exposed cover?
+"""Do 95% intervals of complier effects cover?
 
     make bench-metrics
 
 Each number is of an experiment whose outcomes and exposures are drawn anew in every replicate,
 released anew and estimated by the code that `estimate` calls. Rows are drawn as counts by cell.
-Beside it stands the same interval from true outcomes. Writes `docs/exposure_coverage.md`.
+Beside it stands the same interval from true outcomes. Writes `docs/studies/exposure_coverage.md`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from bench.exposure_draws import (
     told_without_privacy,
 )
 from bench.metric_draws import draw
+from bench.study_page import write_study
 from clusterdp.estimation.effects.intervals import quantile
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 N_REPLICATES = 2000
 LEVEL = 0.95
-DOCS = Path(__file__).parent.parent / "docs"
 EXPOSED = (0.05, 0.3, 0.8)
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 N_UNITS = (2_000, 20_000)
@@ -65,8 +64,8 @@ class Rates(NamedTuple):
             (low, high), gap = one.ci(LEVEL), one.gap(LEVEL)
             held += low <= truth <= high and not (gap is not None and gap[0] < truth < gap[1])
             unbounded += math.isinf(low)
-            error = math.sqrt(one.worse.sampling_variance + one.worse.privacy_variance)
-            wald += abs(one.worse.value - truth) <= reach * error
+            error = math.sqrt(one.sampling_variance + one.privacy_variance)
+            wald += abs(one.value - truth) <= reach * error
         return cls(*(count / len(effects) for count in (held, unbounded, wald)))
 
     def __str__(self) -> str:
@@ -122,7 +121,7 @@ def main() -> None:
             labels = (f"{exposed:.0%}", sides, f"{n_units:,}", where)
             lines.append(Line(labels, *study(units, n_units, share, N_REPLICATES, rng)))
     text = page(lines, study(CONFOUNDED, 2_000, 1.0, N_REPLICATES, rng)[1])
-    (DOCS / "exposure_coverage.md").write_text(text, encoding="utf-8")
+    write_study("exposure_coverage", text)
     print(text)
 
 
@@ -135,7 +134,7 @@ def page(lines: list[Line], confounded: dict[str, list[Rates]]) -> str:
     epsilons = [f"ε={epsilon:g}" for epsilon in EPSILONS]
     header = ["exposed", "non-compliance", "n", "where", "true outcomes", *epsilons]
     parts = [
-        "# Do intervals of effects on those exposed cover?",
+        "# Do intervals of complier effects cover?",
         "",
         "Written by `make bench-metrics`; not edited by hand. Nominal level 95%,",
         f"{N_REPLICATES:,} replicates a number, so a coverage has a standard error of 0.5 points.",

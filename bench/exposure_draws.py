@@ -22,12 +22,7 @@ from clusterdp.estimation.metrics._covariance import (
     joint_noise,
     product_bounds,
 )
-from clusterdp.estimation.metrics.exposure import (
-    PUBLIC_NOISE,
-    independent_ratio,
-    public_outputs,
-    shared_channel_ratio,
-)
+from clusterdp.estimation.metrics.exposure import PUBLIC_NOISE, ExposedEffect, public_outputs
 from clusterdp.estimation.reading.profiles import Profiles
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.outcomes.categories import Categories
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
     from clusterdp.estimation.means.arms import ArmMeans
     from clusterdp.estimation.means.responses import CellMoments, ResponseValues
     from clusterdp.estimation.metrics._composed import ArmEstimates
-    from clusterdp.estimation.metrics.exposure import ExposedEffect
     from clusterdp.mechanisms.mechanism import Mechanism
 
 _VALUES = np.arange(4.0)
@@ -121,7 +115,7 @@ def told_by_response(
     """Exposure and outcome are in one question."""
     exposure, spend = (CategoryFunction.declared(str(place), JOINT, place) for place in (0, 1))
     pairs, factor = shared_estimates(drawn, (spend, exposure), spend, JOINT, mechanism, rng)
-    return [shared_channel_ratio(*pair, factor=factor) for pair in pairs]
+    return [ExposedEffect.from_shared(treated.minus(control), factor) for control, treated in pairs]
 
 
 def shared_estimates(  # noqa: PLR0913, PLR0917 - the parts of a simulated release
@@ -189,7 +183,10 @@ def _crossed(
     weights = weigh(first.moments.sizes, drawn.layout, [0, 1])
     covariances = arm_covariances(first.moments, second.moments, products, weights).sum(axis=-1)
     pairs = zip(_arms([first, second], drawn), covariances, strict=True)
-    return [independent_ratio(*arms, sampling=(float(one), float(one))) for arms, one in pairs]
+    return [
+        ExposedEffect.covarying(treated.minus(control), (float(one), float(one)))
+        for (control, treated), one in pairs
+    ]
 
 
 def _arms(found: list[Released], drawn: Drawn) -> list[tuple[ArmEstimates, ArmEstimates]]:

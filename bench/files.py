@@ -57,7 +57,7 @@ class Side(NamedTuple):
             unit="user",
             arm="treated",
             cluster="market",
-            keep=["age", "spend"],
+            passthrough=["age", "spend"],
             keep_order=self.keep_order,
         )
         return watch.seconds()

@@ -4,7 +4,8 @@
 
 Excess variance is what privacy adds to the variance of the stratified estimate of an effect. It is
 exact given the cells' outcomes, averaged over the noise of summaries. The population of Experiment
-1 is drawn 100 times, with seeds 0 to 99. Writes `docs/frontier.md` and `docs/frontier.svg`.
+1 is drawn 100 times, with seeds 0 to 99. Writes
+`docs/studies/frontier.md` and `frontier.svg`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,12 +20,13 @@ import numpy as np
 import clusterdp as cdp
 from bench.frontier_figure import EPSILONS, SEGMENT, SHARES, draw
 from bench.regrets import measure_regrets, regret_lines
+from bench.study_page import STUDIES_FOLDER, write_study
 from clusterdp.cells.layout import Layout
 from clusterdp.outcomes.space import ValueRange
 from clusterdp.planning import choose as planning
-from clusterdp.planning import expected as reference
-from clusterdp.planning.expected import Scenario
-from clusterdp.planning.prediction import predict
+from clusterdp.precision import expected as baseline
+from clusterdp.precision.expected import Scenario
+from clusterdp.precision.forecast import predict
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.studies import formulas as theory
 from clusterdp.studies import populations as paper
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 N_DRAWS = 100
-DOCS = Path(__file__).parent.parent / "docs"
 
 
 class Table(NamedTuple):
@@ -130,10 +130,10 @@ def tables() -> list[list[Table]]:
 def with_plans(draws: list[Table]) -> list[Table]:
     """Draws of a population, with plans: these know cell sizes and outcomes alone, as all share."""
     layout, space = draws[0].layout, draws[0].space
-    blind = Scenario(layout, space, reference.uniform_reference(space))
+    blind = Scenario(layout, space, baseline.uniform_baseline(space))
     plans = {
         (epsilon, share): planning.choose(
-            BudgetRequest(epsilon=epsilon, purpose=purpose_of(share)), blind
+            BudgetRequest(epsilon=epsilon, optimize_for=purpose_of(share)), blind
         )
         for epsilon in EPSILONS
         for share in SHARES
@@ -237,7 +237,7 @@ def calibrated(table: Table, epsilon: float, share: float) -> float:
 
 
 def planned(table: Table, epsilon: float, share: float) -> float:
-    """Chosen from cell sizes and the outcome space, with no reference."""
+    """Chosen from cell sizes and the outcome space, with no baseline."""
     return table.excess(table.plans[epsilon, share], share, "everything")
 
 
@@ -367,16 +367,16 @@ def come_true() -> str:
     rng = np.random.default_rng()
     for table, *_ in tables():
         probs = table.counts / table.layout.sizes[..., np.newaxis]
-        known = Scenario(table.layout, table.space, reference.cell_reference(probs))
+        known = Scenario(table.layout, table.space, baseline.ExpectedOutcomes(kinds=probs))
         for epsilon in (0.5, 2.0):
             mechanism = planning.choose(BudgetRequest(epsilon=epsilon), known)
-            predicted = predict(mechanism, known).privacy_std_error ** 2
+            predicted = predict(mechanism, known)[0].overall.privacy_std_error ** 2
             drawn = simulate_releases(
                 table.counts, table.layout, table.space, mechanism, n_replicates=4000, rng=rng
             )
             ratios.append(float(drawn.effects.var(axis=0).max()) / predicted)
     return (
-        "With the true distribution as reference, simulated over predicted excess variance is "
+        "With the true distribution as baseline, simulated over predicted excess variance is "
         f"between {min(ratios):.3f} and {max(ratios):.3f}."
     )
 
@@ -395,7 +395,7 @@ def as_markdown(found: Found, said: list[str]) -> str:
         "",
         "Each of the paper's mechanisms is at its best parameters, with the paper's estimator. The",
         "two-point, piecewise and hybrid mechanisms are those of Duchi et al. and of Wang et al.",
-        "(ICDE 2019). *As planned* is chosen from cell sizes alone, without a reference. The",
+        "(ICDE 2019). *As planned* is chosen from cell sizes alone, without a baseline. The",
         "*limit of rows* is the optimal channel for each cell's true distribution, at no cost.",
         "",
         "The centres of the clusters of Experiment 1 are random. Its population is drawn",
@@ -422,8 +422,8 @@ def main() -> None:
     said = claims(found)
     populations = {draws[0].name: (draws[0].layout, draws[0].space) for draws in tables()}
     text = as_markdown(found, said) + "\n".join([*regret_lines(measure_regrets(populations)), ""])
-    (DOCS / "frontier.md").write_text(text, encoding="utf-8")
-    draw(found, DOCS / "frontier.svg")
+    write_study("frontier", text)
+    draw(found, STUDIES_FOLDER / "frontier.svg")
     print(text)
 
 

@@ -1,4 +1,4 @@
-"""The figure of docs/frontier.md."""
+"""The figure of docs/studies/frontier.md."""
 
 from __future__ import annotations
 

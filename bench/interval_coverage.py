@@ -4,19 +4,19 @@
 
 Each line is a population with fixed potential outcomes and fixed segments. In every replicate arms
 are drawn anew within clusters, outcomes are released anew, and the effect is estimated by the code
-that `estimate` calls. Writes `docs/coverage.md`.
+that `estimate` calls. Writes `docs/studies/coverage.md`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import clusterdp as cdp
 from bench.covariate_rows import to_rows
+from bench.study_page import write_study
 from clusterdp.cells.layout import Layout
 from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.channels.base import TABLE_TOTAL
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 N_REPLICATES = 2000
 SHARES = (0.01, 0.05, 0.1, 0.5)
 SPACE = OutcomeSpace.integers(0, 4)
-DOCS = Path(__file__).parent.parent / "docs"
 
 MECHANISMS: dict[str, Mechanism] = {
     "optimal, ε=4": cdp.optimal(epsilon=4),
@@ -159,16 +158,16 @@ def segment_effects(
     counts = counts.reshape(*counts.shape[:-1], 2, SPACE.n_categories)
     others, inside = counts[..., 0, :], counts[..., 1, :]
     totals = CellTotals.from_counts(inside + others, SPACE)
-    cells = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
-    assert cells.channel is not None  # noqa: S101 - all mechanisms here release rows
-    released = cells.channel.simulate(inside, rng)
-    everyone = released + cells.channel.simulate(others, rng)
+    statistics, channel = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
+    assert channel is not None  # noqa: S101 - all mechanisms here release rows
+    released = channel.simulate(inside, rng)
+    everyone = released + channel.simulate(others, rng)
     profiles, outputs = (
         Profiles.from_layout(layout),
-        ResponseValues.from_channel(cells.channel, SPACE),
+        ResponseValues.from_channel(channel, SPACE),
     )
     part, whole = (ProfileSums.from_cell_counts(counts, outputs) for counts in (released, everyone))
-    readings = [reading for one in cells.statistics for reading in one.sum_readings()]
+    readings = [reading for one in statistics for reading in one.sum_readings()]
     calibration = Calibration(readings, profiles, whole, declared_noise(mechanism, SPACE))
     arrays = arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
     sizes = part.cell_moments(profiles).sizes.sum(axis=-2)
@@ -422,7 +421,7 @@ def main() -> None:
         print(*line.cells(), sep="  ", flush=True)
         segments.append(line)
     text = as_markdown(segments, list(adjusted_lines(rng)), list(few_lines(rng)))
-    (DOCS / "coverage.md").write_text(text, encoding="utf-8")
+    write_study("coverage", text)
     print(text)
 
 

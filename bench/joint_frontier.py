@@ -3,7 +3,7 @@
     make bench-variance
 
 Costs are sums over metrics of excess variance over the metric's own variance, at equal ε and δ = 0,
-per unit and in closed form: nothing is simulated. Writes `docs/joint_frontier.md`.
+per unit and in closed form: nothing is simulated. Writes `docs/studies/joint_frontier.md`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
 
 import clusterdp as cdp
+from bench.study_page import write_study
 from clusterdp.channels._optimal_channel import OptimalChannel, design_optimal
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.outcomes.categories import Categories
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 # Splits of ε into so many parts are tried; halves and thirds are among them.
 N_PARTS = 12
-DOCS = Path(__file__).parent.parent / "docs"
 # Of 64,000 customers; thirds of those who bought spent about so many dollars.
 HILLSTROM_VISIT, HILLSTROM_CONVERSION, HILLSTROM_SPENT = 0.1468, 0.0090, (32, 81, 236)
 # Players who come back after one day and after seven, and the grid of the rounds they play.
@@ -78,7 +77,7 @@ def funnel() -> Case:
     """No spend without a conversion, no conversion without a visit and a spend: K = 5."""
     declared = declare(
         {"visit": "0,1", "conversion": "0,1", "spend": (0, *HILLSTROM_SPENT)},
-        implications=(
+        constraints=(
             "conversion -> visit",
             "spend>0 -> conversion",
             "conversion -> spend>0",
@@ -288,7 +287,7 @@ def as_markdown(found: Found) -> str:
         "keeps a person's combination of outcomes or draws one, all alike. *One channel for all*",
         "and all others are designed for the distribution itself. A release designs for it mixed",
         "with a little of the uniform one, because nobody knows it exactly: *the same, as",
-        "released* is what that costs if the reference is right after all.",
+        "released* is what that costs if the baseline is right after all.",
     ]
     for name in dict.fromkeys(name for name, _, _ in found):
         lines += ["", f"## {name}", ""]
@@ -305,7 +304,7 @@ def as_markdown(found: Found) -> str:
 def main() -> None:
     """Measure, write and show."""
     text = as_markdown(measure(cases()))
-    (DOCS / "joint_frontier.md").write_text(text, encoding="utf-8")
+    write_study("joint_frontier", text)
     print(text)
 
 

@@ -3,27 +3,27 @@
     make bench-labels
 
 Each number is of an experiment whose labels, arms and outcomes are drawn anew in every replicate,
-released anew and estimated by the code that `estimate` calls. Writes `docs/label_coverage.md`.
+released anew and estimated by the code that `estimate` calls. Writes
+`docs/studies/label_coverage.md`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 import clusterdp as cdp
 from bench.label_draws import LABELS, PROBS, Clusters, effects_of
+from bench.study_page import write_study
 
 if TYPE_CHECKING:
     from clusterdp.estimation.effects.effect import Effect
 
 N_REPLICATES = 2000
 LEVEL = 0.95
-DOCS = Path(__file__).parent.parent / "docs"
 EPSILONS = (0.5, 1.0, 2.0)
 OUTCOME_EPSILON = 2.0
 N_UNITS = (5_000, 10_000, 40_000)
@@ -80,7 +80,7 @@ def main() -> None:
         cells = (f"{n_units:,}", assigned, f"{epsilon:g}", *map(str, found.values()))
         rows.append(f"| {' | '.join(cells)} |")
     text = page(rows, rates)
-    (DOCS / "label_coverage.md").write_text(text, encoding="utf-8")
+    write_study("label_coverage", text)
     print(text)
 
 

@@ -13,15 +13,15 @@ import numpy as np
 from clusterdp.cells.layout import Layout
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics.base import EstimateRequest, QuestionRows
+from clusterdp.estimation.metrics.base import QuestionRows
 from clusterdp.estimation.metrics.mean import mean_effects
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
+from clusterdp.estimation.reading.request import EstimateRequest
 from clusterdp.estimation.reading.segments import RowCounts
-from clusterdp.mechanisms.draw import release_cells
+from clusterdp.mechanisms.draw import Question, release_cells
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.published.release import ReleasedQuestion
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 
@@ -107,21 +107,10 @@ def effects_of(
     layout = Layout(clusters=LABELS, arms=(0, 1), control=0, sizes=counts.sum(axis=-1))
     totals = CellTotals.from_counts(counts, SPACE)
     drawn = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
-    assert drawn.channel is not None  # noqa: S101 - rows are released
-    question = ReleasedQuestion(
-        space=SPACE, mechanism=mechanism, statistics=drawn.statistics, channel=drawn.channel
-    )
-    request = EstimateRequest(
-        layout=layout,
-        estimator="stratified",
-        covariates=(),
-        use_sums=True,
-        holdout=None,
-        differences=None,
-        level=0.95,
-        inversion=weights,
-    )
-    rows = _counted_rows(drawn.channel.simulate(counts, rng), layout)
+    question = Question(space=SPACE, mechanism=mechanism).released(*drawn)
+    assert question.channel is not None  # noqa: S101 - rows are released
+    request = EstimateRequest(layout, inversion=weights)
+    rows = _counted_rows(question.channel.simulate(counts, rng), layout)
     (data,) = QuestionRows(question, rows, request).read(
         CategoryFunction.declared("spend", SPACE, 0)
     )

@@ -1,24 +1,25 @@
-"""What priors learned from noisy counts are worth, where nobody declares a reference.
+"""What priors learned from noisy counts are worth, where nobody declares a baseline.
 
-    make bench-look
+    make bench-pilot
 
 Excess variance of the effect in a segment of 10%, as a plan for segments releases it: exact given
-the channels that drawn counts lead to, averaged over draws. Writes `docs/learned_priors.md`.
+the channels that drawn counts lead to, averaged over draws. Writes
+`docs/studies/learned_priors.md`.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 import clusterdp as cdp
 from bench.frontier import Table, limit, observed
+from bench.study_page import write_study
 from clusterdp.cells.layout import Layout
 from clusterdp.planning import choose as planning
-from clusterdp.planning.expected import Scenario, uniform_reference
+from clusterdp.precision.expected import Scenario, uniform_baseline
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.studies import populations as paper
@@ -38,7 +39,6 @@ N_LEAST = 40
 EPSILONS = (2.0, 3.0, 4.0)
 CELLS = np.repeat([[250], [500], [1000]], 2, axis=1)
 N_LEVELS = 12
-DOCS = Path(__file__).parent.parent / "docs"
 
 
 def experiment_one(rng: np.random.Generator) -> Table:
@@ -97,10 +97,11 @@ class Found(NamedTuple):
 def measure(draw: Draw, epsilon: float, n_tables: int, rng: np.random.Generator) -> Found:
     """Plans of a population, and what they come to."""
     first = draw(rng)
-    blind = Scenario(first.layout, first.space, uniform_reference(first.space))
+    blind = Scenario(first.layout, first.space, uniform_baseline(first.space))
     purpose = f"segments:{SEGMENT}"
     asked = [
-        BudgetRequest(epsilon=epsilon, purpose=purpose, counts_share=one) for one in (None, 0.0)
+        BudgetRequest(epsilon=epsilon, optimize_for=purpose, counts_share=one)
+        for one in (None, 0.0)
     ]
     learned, plain = (planning.choose(one, blind) for one in asked)
     counts = learned.find(NoisyCounts)
@@ -123,7 +124,7 @@ def as_markdown(found: dict[tuple[str, float], Found]) -> str:
     lines = [
         "# What learned priors are worth",
         "",
-        "Written by `make bench-look`; not edited by hand. Excess variance of the effect in a",
+        "Written by `make bench-pilot`; not edited by hand. Excess variance of the effect in a",
         "segment of 10%: what privacy adds. Plans are for such segments and know nothing of",
         "outcomes. *Learned* has noisy counts, their cost included; *plain* has none; the *least*",
         "is that of the optimal channel for the true distribution of each cell, at no cost. Ratios",
@@ -158,7 +159,7 @@ def main() -> None:
             found[name, epsilon] = one
             print(name, epsilon, one.share, flush=True)
     text = as_markdown(found)
-    (DOCS / "learned_priors.md").write_text(text, encoding="utf-8")
+    write_study("learned_priors", text)
     print(text)
 
 

@@ -125,12 +125,12 @@ class _Watch:
         with suppress(psutil.NoSuchProcess):  # it ended meanwhile
             process = psutil.Process(root)
             if time.perf_counter() > self._next:
-                self._look_at_all(process, process.children(recursive=True))
+                self._pilot_at_all(process, process.children(recursive=True))
                 self._next = time.perf_counter() + _SECONDS_BETWEEN_FAMILIES
             if not self.worked:
                 self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)
 
-    def _look_at_all(self, process: psutil.Process, others: list[psutil.Process]) -> None:
+    def _pilot_at_all(self, process: psutil.Process, others: list[psutil.Process]) -> None:
         for one in others:
             with suppress(psutil.NoSuchProcess):
                 times = one.cpu_times()

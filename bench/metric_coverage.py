@@ -5,14 +5,13 @@
 Each line is an experiment whose outcomes are drawn anew in every replicate, released anew and
 estimated by the code that `estimate` calls. Rows are drawn as counts by cell, so that a replicate
 takes a fraction of a millisecond. Beside it stands the same interval from true outcomes. Writes
-`docs/metric_coverage.md`.
+`docs/studies/metric_coverage.md`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from bench.metric_draws import (
 )
 from bench.metric_lines import LEVEL, QUANTILES, Line, Rates, summary, table, tables
 from bench.shortest_sets import shortest_difference
+from bench.study_page import write_study
 
 if TYPE_CHECKING:
     from bench.metric_draws import Experiment, Question
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 N_REPLICATES = 2000
 N_OF_NUMBERS = 500
-DOCS = Path(__file__).parent.parent / "docs"
 SEGMENT_SHARE = 0.2
 N_OUTCOMES = (2, 6, 12)
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -243,7 +242,7 @@ def page(found: Study) -> str:
 def main() -> None:
     """Run the study and write the page."""
     text = page(Study.run(np.random.default_rng()))
-    (DOCS / "metric_coverage.md").write_text(text, encoding="utf-8")
+    write_study("metric_coverage", text)
     print(text)
 
 

@@ -103,7 +103,7 @@ class Experiment(NamedTuple):
     def with_visits(cls, n_outcomes: int) -> Experiment:
         """Units that do not visit do not spend; there is one more category."""
         declared = declare(
-            {"visit": "0,1", "spend": list(range(n_outcomes))}, implications=["spend>0 -> visit"]
+            {"visit": "0,1", "spend": list(range(n_outcomes))}, constraints=["spend>0 -> visit"]
         )
         probs = []
         for visits, share in ((0.4, 0.55), (0.45, 0.62)):

@@ -125,14 +125,15 @@ def summary(lines: list[Line], n_replicates: int) -> list[str]:
 
 
 def _unbounded(found: list[Rates]) -> str:
-    """Why some metrics cover more often: a denominator that cannot be told from zero."""
+    """Why some metrics cover more often: a denominator not significantly different from zero."""
     above = [one.unbounded for one in found if max(one.covered) > MOST and one.unbounded]
     if not above:
         return ""
     return (
         f" Where coverages above 98% have intervals without bounds, {100 * min(above):.0f} to "
-        f"{100 * max(above):.0f}% of intervals have none: the denominator cannot be told from zero "
-        "there, and no interval that always has bounds covers (Gleser and Hwang, 1987)."
+        f"{100 * max(above):.0f}% of intervals have none: the denominator is not significantly "
+        "different from zero there, and no interval that always has bounds covers (Gleser and "
+        "Hwang, 1987)."
     )
 
 

@@ -5,7 +5,7 @@
 Outcomes do not depend on the arm, so that every effect is zero. In each replicate the table is
 drawn anew, released by one plan and estimated, through the functions that people call: overall, in
 a tenth of units that the plan does not know, in the groups of a declared breakdown, and for a
-ratio of two questions. Writes `docs/question_coverage.md`.
+ratio of two questions. Writes `docs/studies/question_coverage.md`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import math
 import time
 import warnings
 from collections import defaultdict
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -22,13 +21,13 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
+from bench.study_page import write_study
 from clusterdp.estimation.metrics import observed
 
 N_REPLICATES, N_UNITS, N_MARKETS = 2000, 6000, 20
 EPSILONS = (1.0, 2.0)
 # What all lines may take together, in minutes; lines that are cut off have fewer effects.
 MINUTES = 40.0
-DOCS = Path(__file__).parent.parent / "docs"
 OPTIONS: dict[str, Any] = {
     "unit": "user",
     "arm": "arm",
@@ -39,7 +38,7 @@ OPTIONS: dict[str, Any] = {
         "score": "number:0..10",
     },
     "missing": "score",
-    "reference": {
+    "baseline": {
         "bought": "0.2",
         "visits": "0.5,0.2,0.12,0.08,0.06,0.04",
         "spend": "mean:20,std:20",
@@ -48,7 +47,7 @@ OPTIONS: dict[str, Any] = {
     },
     "cluster": "market",
     "breakdown": "region",
-    "keep": "tenth",
+    "passthrough": "tenth",
 }
 ASKED: dict[str, Any] = {
     "metrics": ["bought", "visits", "spend", "score", "spend/visits"],
@@ -153,8 +152,8 @@ that the plan does not know. Made by `make bench-coverage`, which draws, plans, 
 estimates as people do.
 
 Intervals of a ratio of two questions allow for the worst covariance of its parts, which nobody can
-see: they cover more than 95%. Where the share of those who gave a score, or the visits of a
-segment, cannot be told from zero, a ratio's interval has no bounds, and its standard error means
+see: they cover more than 95%. Where the response rate, or the visits of a segment, are not
+significantly different from zero, a ratio's interval has no bounds, and its standard error means
 nothing.
 
 | ε | metric | where | effects | 95% intervals that cover | mean standard error over deviation |
@@ -168,7 +167,7 @@ def main() -> None:
     warnings.simplefilter("ignore", cdp.OwnerNotice)
     minutes = MINUTES / len(EPSILONS)
     found = [line for one in EPSILONS for line in measure(one, N_REPLICATES, 60 * minutes)]
-    (DOCS / "question_coverage.md").write_text(page(found), encoding="utf-8")
+    write_study("question_coverage", page(found))
     print(page(found))
 
 

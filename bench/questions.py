@@ -99,14 +99,14 @@ def waits(folder: Path) -> list[Timed]:
     cases = (
         ("four outcomes", FOUR, ("--missing", "score"), 1.0),
         ("ten outcomes", FOUR | MORE, ("--missing", "score"), 2.0),
-        ("the funnel", FUNNEL, (word for one in IMPLIED for word in ("--implies", one)), 1.0),
+        ("the funnel", FUNNEL, (word for one in IMPLIED for word in ("--constraint", one)), 1.0),
     )
     for name, outcomes, more, factor in cases:
         page, plan, out = (str(folder / f"{name}{end}") for end in (".html", ".toml", ""))
         declared = [
             word
             for outcome, (space, expected) in outcomes.items()
-            for option, text in (("--outcome", space), ("--reference", expected))
+            for option, text in (("--outcome", space), ("--baseline", expected))
             for word in (option, f"{outcome}={text}")
         ]
         planned = ("--unit", "user", "--arm", "arm", "--epsilon", "1", *declared, *more)
@@ -116,7 +116,7 @@ def waits(folder: Path) -> list[Timed]:
                 15 * factor,
                 *("plan", table, *planned, "--html", page, "--out", plan),
             ),
-            timed(f"release, {name}", 10 * factor, "release", "--spec", plan, "--out", out),
+            timed(f"release, {name}", 10 * factor, "release", plan, "--out", out),
             timed(
                 f"estimate by tier, {name}",
                 1.5 if outcomes is FUNNEL else 3 * factor,

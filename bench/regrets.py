@@ -9,8 +9,9 @@ import numpy as np
 
 import clusterdp as cdp
 from clusterdp.planning import choose as planning
-from clusterdp.planning.expected import Scenario, uniform_reference
-from clusterdp.planning.prediction import asked_noise, expect_with, purpose_variance
+from clusterdp.precision.expected import Scenario, uniform_baseline
+from clusterdp.precision.forecast import predict, purpose_variances
+from clusterdp.precision.row_noise import RowNoise
 from clusterdp.spec.purpose import parse_purpose
 from clusterdp.spec.request import BudgetRequest
 
@@ -35,10 +36,10 @@ class Regrets(NamedTuple):
 def measure_regrets(
     populations: Mapping[str, tuple[Layout, CategorySpace]],
 ) -> dict[tuple[str, float], Regrets]:
-    """Regrets of default plans without a reference, by population and ε."""
+    """Regrets of default plans without a baseline, by population and ε."""
     found = {}
     for name, (layout, space) in populations.items():
-        blind = Scenario(replace(layout, folds=2), space, uniform_reference(space))
+        blind = Scenario(replace(layout, folds=2), space, uniform_baseline(space))
         for epsilon in EPSILONS:
             found[name, epsilon] = regrets_of(blind, epsilon)
             print(f"{name}, regret at ε = {epsilon:g}: {found[name, epsilon]}")
@@ -50,14 +51,14 @@ def regrets_of(scenario: Scenario, epsilon: float) -> Regrets:
     chosen = planning.choose(BudgetRequest(epsilon=epsilon), scenario)
     purposes = parse_purpose(None, scenario.layout)
 
-    def variances(mechanism: Mechanism, noise: FloatArray) -> list[float]:
-        precisions = expect_with(mechanism, scenario, noise)
-        return [purpose_variance(precisions, one, scenario) for one in purposes]
+    def variances(mechanism: Mechanism, noise: RowNoise) -> FloatArray:
+        precisions = predict(mechanism, scenario, noise)
+        return np.asarray(purpose_variances(precisions, purposes, scenario).max(axis=-1))
 
-    searched = [variances(chosen, asked_noise(chosen, scenario))]
+    searched = [variances(chosen, RowNoise.designed(chosen, scenario))]
     for together in (0.0, *np.geomspace(0.002, 0.5, 40), *np.linspace(0.52, 0.97, 12)):
         # Rows depend on what is left for them alone, so their noise is computed once.
-        noise = asked_noise(at_split(epsilon, together, 0.0), scenario)
+        noise = RowNoise.designed(at_split(epsilon, together, 0.0), scenario)
         parts = np.linspace(0, 1, 13)
         searched += [variances(at_split(epsilon, together, part), noise) for part in parts]
     regrets = np.sqrt(np.array(searched) / np.min(searched, axis=0)).max(axis=1)

@@ -6,7 +6,7 @@ Each line is a design whose outcomes do not depend on the arm, so that every eff
 replicate the table is drawn anew, released by one plan and estimated by `estimate`, all through the
 functions that people call. Beside it stands what true outcomes give, in the same tables. Lines run
 on all cores, and have the time that they are given: two cores need two hours for all of them.
-Writes `docs/release_coverage.md`.
+Writes `docs/studies/release_coverage.md`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
@@ -27,6 +26,7 @@ import polars as pl
 from scipy import stats
 
 import clusterdp as cdp
+from bench.study_page import write_study
 from clusterdp.estimation.means.arms import group_scores
 from clusterdp.estimation.metrics import observed
 from clusterdp.outcomes.space import ValueRange
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.estimation.effects.effect import Effect
 
-PAGE = Path(__file__).parents[1] / "docs" / "release_coverage.md"
 N_REPLICATES, N_TESTS = 2000, 8000
 # What all lines may take together; a line that is cut off says how many replicates it has.
 MINUTES = 120.0
@@ -51,7 +50,7 @@ _WIDER = 1.15
 _ID, _ARM, _PART = "id", "arm", "tenth"
 # Replicates that must have been clipped alike.
 _ALIKE = 30
-# Tables that the reference of a plan is computed from.
+# Tables that the baseline of a plan is computed from.
 _N_KNOWN = 20
 
 
@@ -62,7 +61,7 @@ class Study:
     Attributes:
         name: In words.
         table: A table, drawn anew; its public columns are the same every time but for the arms.
-        options: Of the plan, but for ε, purpose and reference.
+        options: Of the plan, but for ε, purpose and baseline.
         asked: Of the estimate.
         groups: The column of the groups whose effects are looked at; None for the overall effect
             and that of a tenth of the units.
@@ -93,10 +92,10 @@ class Study:
     def is_predicted(self) -> bool:
         """Whether a line is compared with its plan.
 
-        Plans know no covariate, and not what a look will find. Of several outcomes, each has a
+        Plans know no covariate, and not what a pilot will find. Of several outcomes, each has a
         prediction of its own.
         """
-        known = "adjust" not in self.asked and "look" not in self.options
+        known = "adjust" not in self.asked and "pilot" not in self.options
         return known and len(self.outcomes) == 1
 
     def draw(self, rng: np.random.Generator) -> pl.DataFrame:
@@ -244,9 +243,9 @@ STUDIES = (
         purposes=("overall",),
     ),
     Study(
-        name="heavy tails with a look",
+        name="heavy tails with a pilot",
         table=spend_table,
-        options={"outcomes": {"spend": "number:0..10000"}, "look": 0.05},
+        options={"outcomes": {"spend": "number:0..10000"}, "pilot": 0.05},
     ),
     Study(
         name="30 groups of a breakdown",
@@ -260,7 +259,7 @@ STUDIES = (
         Study(
             name=f"{n_groups} groups assigned as a whole",
             table=lambda rng, n_groups=n_groups: group_table(rng, n_groups),  # type: ignore[misc]  # a default binds the number
-            options=_SCORE | {"assigned_by": "village", "breakdown": "village"},
+            options=_SCORE | {"randomization_unit": "village", "breakdown": "village"},
             purposes=(None, "overall"),
         )
         for n_groups in (12, 30, 80)
@@ -276,7 +275,7 @@ STUDIES = (
     Study(
         name="adjusted, R² of 0.8",
         table=covariate_table,
-        options=_SCORE | {"keep": ["before", _PART]},
+        options=_SCORE | {"passthrough": ["before", _PART]},
         asked={"adjust": "before"},
     ),
     Study(
@@ -401,8 +400,8 @@ class HomogeneityLine(NamedTuple):
         return (*self.what, f"{self.n_tests:,}", f"{self.rejected:.1%}", f"{error:.1%}")
 
 
-def reference(study: Study, rng: np.random.Generator) -> dict[str, str]:
-    """The right reference of a design, from tables that are not released."""
+def right_baseline(study: Study, rng: np.random.Generator) -> dict[str, str]:
+    """The right baseline of a design, from tables that are not released."""
     tables, found = pl.concat([study.draw(rng) for _ in range(_N_KNOWN)]), {}
     for name, space in study.options["outcomes"].items():
         values = tables[name].cast(pl.Float64).fill_nan(None).drop_nulls().to_numpy()
@@ -418,8 +417,8 @@ def plan_study(
     study: Study, purpose: str | None, epsilon: float, rng: np.random.Generator
 ) -> cdp.Plan:
     """The plan of one line."""
-    named: dict[str, Any] = {"unit": _ID, "arm": _ARM, "epsilon": epsilon, "purpose": purpose}
-    named |= {"keep": [_PART], "reference": reference(study, rng)}
+    named: dict[str, Any] = {"unit": _ID, "arm": _ARM, "epsilon": epsilon, "optimize_for": purpose}
+    named |= {"passthrough": [_PART], "baseline": right_baseline(study, rng)}
     return cdp.plan(study.draw(rng), **named | study.options)
 
 
@@ -500,8 +499,8 @@ def replicate(
 
 
 def largest_value(release: cdp.Release) -> float:
-    """Where a look has the outcome clipped; infinite without a look."""
-    if release.looks[0] is None:
+    """Where a pilot has the outcome clipped; infinite without a pilot."""
+    if release.pilots[0] is None:
         return math.inf
     return float(ValueRange.from_values(release.questions[0].space.metric_values()[0]).high)
 
@@ -523,7 +522,9 @@ def true_effects(part: pl.DataFrame, study: Study) -> list[tuple[float, ...]]:
     """The effects of all arms on some units, outcome by outcome."""
     options, arms, found = study.options, part[_ARM].to_numpy(), []
     strata = part[options["cluster"]].to_numpy() if "cluster" in options else 0 * arms
-    groups = part[options["assigned_by"]].to_numpy() if "assigned_by" in options else None
+    groups = (
+        part[options["randomization_unit"]].to_numpy() if "randomization_unit" in options else None
+    )
     for name in study.outcomes:
         values = part[name].to_numpy()
         if "adjust" in study.asked:
@@ -752,7 +753,7 @@ _PAGE = """# Do intervals of whole releases cover?
 
 Written by `make bench-coverage`; not edited by hand. Each line is a design whose outcomes do not
 depend on the arm, so that every effect is zero. In each replicate the table is drawn anew, planned
-with a right reference, released and estimated by the functions that people call. Beside it stands
+with a right baseline, released and estimated by the functions that people call. Beside it stands
 what true outcomes give in the same tables. All lines were given {minutes} minutes together;
 *replicates* says how many each had. A coverage of 95% over 2,000 effects has a Monte Carlo standard
 error of 0.5 points, and a ratio of standard errors one of 1.6%.
@@ -799,7 +800,7 @@ def main(names: list[str]) -> None:
         print(*line.cells(), sep="  ", flush=True)
         found.append(line)
     if not names:
-        PAGE.write_text(page(found, MINUTES), encoding="utf-8")
+        write_study("release_coverage", page(found, MINUTES))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 Each release runs in a process of its own. It is the whole of `clusterdp release` at ε = 2: public
 columns, plan, passes, noise, files. One size changes at a time, the others stay. Prints time and
-memory per row, the share of each stage, and what a row more costs; docs/scale.md has the tables.
+memory per row, the share of each stage, and what a row more costs:
+`docs/studies/scale.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _STAGES = {
         "counting cells",
         "randomizing rows",
         "counting cells and randomizing rows",
-        "taking a look",
+        "taking a pilot",
     ),
     "noise": ("drawing noise and designing the channel",),
     "files": ("sealing the folder",),
@@ -56,7 +57,7 @@ class Size:
     def write(self, path: Path) -> None:
         """Such a table, its ids in the order of rows."""
         row = pl.int_range(self.rows, eager=True)
-        mixed = row.hash()  # whatever looks random will do, and needs no seed
+        mixed = row.hash()  # whatever pilots random will do, and needs no seed
         market = row // 2 % self.clusters
         labels = pl.select(pl.format("market {}", market)).to_series()
         table = {"user": row, "treated": (row % 2).cast(pl.Int8)}
@@ -79,7 +80,7 @@ class Size:
             cluster="market",
             outcomes=dict.fromkeys(self.names, "0..3"),
             question=self.names,
-            keep=["age"],
+            passthrough=["age"],
         )
         return watch.seconds()
 

@@ -100,7 +100,7 @@ def _release(
         unit="user",
         arm="treated",
         cluster="market",
-        keep=["age", "spend"],
+        passthrough=["age", "spend"],
         keep_order=keep_order,
         engine="spark",
     )

@@ -8,12 +8,11 @@ whose box is as wide as the spans; the statistic takes what is smaller. Noise of
 Gamma(m + 1) distribution of scale 1/ε and u uniform in the unit ball of the norm. So metric j has
 variance (m + 1)(m + 2)·E[u_j²]/ε². In the hull norm the ball is the convex hull of all differences,
 the smallest that there is: it bounds what any norm could gain. Plans are made anew as if sums had
-that variance. Writes `docs/_sum_noise.md`.
+that variance. Writes `docs/studies/sum_noise.md`.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 
@@ -21,14 +20,17 @@ import numpy as np
 from scipy.spatial import Delaunay
 
 from bench.joint_frontier import Case, binary, funnel, independent
+from bench.study_page import write_study
 from clusterdp.cells.layout import Breakdown, Layout
 from clusterdp.mechanisms import catalogue as builders
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.planning import forecast
-from clusterdp.planning._split import SumShareRequest, best_split
-from clusterdp.planning.expected import Scenario, cell_reference
+from clusterdp.planning._split import best_split
+from clusterdp.planning.forecast import SplitForecast
+from clusterdp.precision import closed_form
+from clusterdp.precision.expected import ExpectedOutcomes, Scenario
 from clusterdp.spec.purpose import parse_purpose
+from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics import _sum_noise
 from clusterdp.statistics._sum_noise import sum_variances
 
@@ -42,7 +44,6 @@ EPSILONS, N_UNITS = (0.5, 1.0, 2.0, 4.0), (5_000, 50_000, 500_000)
 N_CLUSTERS, N_GROUPS, N_POINTS = 20, 4, 400_000
 # Where noise is as good as continuous.
 _SMALL_EPSILON = 0.01
-DOCS = Path(__file__).parent.parent / "docs"
 
 
 class Gain(NamedTuple):
@@ -104,7 +105,8 @@ def scenario_of(case: Case, n_units: int) -> Scenario:
         breakdowns=(by,),
         folds=2,
     )
-    return Scenario(layout, case.space, cell_reference(case.prior[np.newaxis, np.newaxis]))
+    expected = ExpectedOutcomes(kinds=case.prior[np.newaxis, np.newaxis])
+    return Scenario(layout, case.space, expected)
 
 
 def planned_errors(case: Case, scenario: Scenario, epsilon: float) -> FloatArray:
@@ -115,10 +117,8 @@ def planned_errors(case: Case, scenario: Scenario, epsilon: float) -> FloatArray
         sums = split.sum_shares(scenario.layout)
         return builders.optimal(epsilon=epsilon, prior=case.prior.tolist(), sums=sums)
 
-    best = best_split(
-        [build], [scenario], epsilon=epsilon, counts=(0.0,), given=SumShareRequest(), purpose=None
-    ).split
-    predicted = forecast.Forecast([build], 0.0, epsilon, [scenario], purposes)
+    best, _ = best_split([build], [scenario], BudgetRequest(epsilon=epsilon), (0.0,))
+    predicted = SplitForecast([build], 0.0, epsilon, [scenario], purposes)
     return np.asarray(np.sqrt(predicted(np.array([best[1:]]))[0]))
 
 
@@ -129,9 +129,9 @@ def gain(case: Case, factors: FloatArray, n_units: int, epsilon: float) -> Gain:
     def smaller(space: CategorySpace, epsilons: FloatArray, weight: int = 1) -> FloatArray:
         return np.asarray(factors * _laplace_variances(space, epsilons, weight))
 
-    with patch.object(forecast, "sum_variances", _laplace_variances):
+    with patch.object(closed_form, "sum_variances", _laplace_variances):
         of_laplace = planned_errors(case, scenario, epsilon)
-    with patch.object(forecast, "sum_variances", smaller):
+    with patch.object(closed_form, "sum_variances", smaller):
         then = planned_errors(case, scenario, epsilon)
     return Gain(*(then / of_laplace).tolist())
 
@@ -174,7 +174,7 @@ def as_markdown() -> str:
 def main() -> None:
     """Measure, write and show."""
     text = as_markdown()
-    (DOCS / "_sum_noise.md").write_text(text, encoding="utf-8")
+    write_study("sum_noise", text)
     print(text)
 
 

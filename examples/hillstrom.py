@@ -30,8 +30,8 @@ EXPERIMENT: dict[str, Any] = {
     "control": CONTROL,
     "cluster": "history_segment",
     "outcomes": {"visit": "0,1", "conversion": "0,1", "spend": "number:0..500"},
-    "implies": ["conversion -> visit", "spend>0 -> conversion"],
-    "reference": {"visit": "0.15", "conversion": "0.01", "spend": "mean:1,std:15"},
+    "constraint": ["conversion -> visit", "spend>0 -> conversion"],
+    "baseline": {"visit": "0.15", "conversion": "0.01", "spend": "mean:1,std:15"},
     "breakdown": ["newbie,womens"],
     "epsilon": 2,
 }

@@ -7,7 +7,7 @@ spark-submit --master yarn examples/spark_submit.py release s3a://bucket/clicks
 Every machine of the cluster needs clusterdp[spark]: install it there, or ship an environment with
 --archives (see "Python Package Management" in Spark's documentation). With spark-submit the master
 and all other settings are Spark's own. With --deploy-mode cluster, give those that encrypt, too
-(see docs/scale.md).
+(see docs/studies/scale.md).
 """
 
 from clusterdp.cli.app import app

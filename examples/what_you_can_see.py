@@ -17,7 +17,7 @@ import polars as pl
 
 import clusterdp as cdp
 from clusterdp.document._matplotlib import COLOURS, new_figure, save_figure
-from clusterdp.privacy.accounting import percent_rounded_up
+from clusterdp.privacy.statement import percent_rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def private_effects(
     owner: pl.DataFrame, analyst: pl.DataFrame, epsilon: float, colour: str
 ) -> Series:
     """From a release with that ε, joined to the analyst's own table."""
-    plan = cdp.plan(owner, epsilon=epsilon, reference=REFERENCE, **PARTS)
+    plan = cdp.plan(owner, epsilon=epsilon, baseline=REFERENCE, **PARTS)
     release = cdp.release(owner, plan)
     estimate = cdp.estimate(release, segments=analyst, on="user", by=["tier"])
     effects = [estimate[1], *(estimate[f"tier={tier}"] for tier in TIERS)]

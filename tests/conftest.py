@@ -86,7 +86,7 @@ def source(table: pl.DataFrame, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def published(source: Path, tmp_path: Path) -> Path:
-    result = release(source, tmp_path / "published", "--keep", "secret")
+    result = release(source, tmp_path / "published", "--passthrough", "secret")
     assert result.exit_code == 0, result.output
     return tmp_path / "published"
 

@@ -1,1 +1,1 @@
-"""Methods of others beside ours, on the same data: `make bench-peers` writes docs/peers.md."""
+"""Other methods on the same data: `make bench-peers` writes docs/studies/peers.md."""

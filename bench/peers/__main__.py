@@ -2,8 +2,8 @@
 
     make bench-peers
 
-Writes `docs/peers.md` and its figures. Hillstrom's table is read from `../shared/data` beside the
-repository, or from where `--hillstrom` says; without it the simulated populations are run alone.
+Writes `docs/studies/peers.md` and its figures. Hillstrom's table is read from `../shared/data` next
+to the repository, or from where `--hillstrom` says; without it only simulated populations are run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bench.peers.page import as_markdown
 from bench.peers.results import Results, load, save
 from bench.peers.study import HILLSTROM, SIMULATED, Plan, measure
 from bench.peers.summary import Summary
+from bench.study_page import STUDIES_FOLDER, write_study
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 N_UNITS_OF_COSTS = 50_000
 
 
@@ -63,9 +63,9 @@ def main() -> None:
         results = run(plan_of(options.hillstrom, options.runs, options.minutes))
     if options.save:
         save(results, options.save)
-    draw_figures(results.summary, DOCS / "figures")
+    draw_figures(results.summary, STUDIES_FOLDER / "figures")
     text = as_markdown(results)
-    (DOCS / "peers.md").write_text(text, encoding="utf-8")
+    write_study("peers", text)
     print(text)
 
 

@@ -60,8 +60,8 @@ def _where_rows_are(summary: Summary) -> list[str]:
     local = summary.between(OVERALL_ERROR, methods.FORCED, methods.OURS)
     return [
         *paragraph(
-            "**Where rows are.** Whoever has rows can ask anything, also by a column that the",
-            "owner never saw. Bins and models answer such a question with what they know of",
+            "**Where rows are.** An analyst who has rows can ask anything, also by a column that",
+            "the owner never saw. Bins and models answer such a question with what they know of",
             f"features, and that error stays however large ε is: at ε = {EPSILONS[-1]:g} ADUM with",
             f"16 bins has {bins} the mean squared error of our default plan, the most where the",
             "column matters, and the least where it does not. One number answers",

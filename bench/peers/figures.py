@@ -1,4 +1,4 @@
-"""The figures of docs/peers.md: one for each question, a panel for each population."""
+"""The figures of docs/studies/peers.md: one for each question, a panel for each population."""
 
 from __future__ import annotations
 

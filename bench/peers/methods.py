@@ -84,7 +84,7 @@ def _ours(name: str, purpose: str | None) -> Method:
         promise=CENTRAL,
         released="rows, noisy sums, channels",
         questions=ANY,
-        release=partial(ours.planned, purpose=purpose),
+        release=partial(ours.planned, optimize_for=purpose),
     )
 
 

@@ -91,12 +91,17 @@ def table_of(sample: Sample) -> pl.DataFrame:
 
 
 @cache
-def plan_for(n_clusters: int, cell_size: int, epsilon: float, purpose: str | None) -> cdp.Plan:
+def plan_for(n_clusters: int, cell_size: int, epsilon: float, optimize_for: str | None) -> cdp.Plan:
     """A plan for a purpose, or for all of them, made before there is a table."""
     cells = [(market, arm, cell_size) for market in range(n_clusters) for arm in (0, 1)]
     sizes = pl.DataFrame(cells, schema=["market", "treated", "units"], orient="row")
     return cdp.plan(
-        sizes, **EXPERIMENT, cluster="market", size="units", epsilon=epsilon, purpose=purpose
+        sizes,
+        **EXPERIMENT,
+        cluster="market",
+        size="units",
+        epsilon=epsilon,
+        optimize_for=optimize_for,
     )
 
 
@@ -105,14 +110,14 @@ def planned(
     epsilon: float,
     rng: np.random.Generator,  # noqa: ARG001 - the noise is that of the operating system
     *,
-    purpose: str | None,
+    optimize_for: str | None,
 ) -> ReleaseGiven:
     """Carry out a plan for as many units and clusters, of equal sizes."""
     n_clusters = len(np.unique(sample.clusters))
     cell_size = round(sample.n_units / (200 * n_clusters)) * 100
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OwnerNotice)
-        plan = plan_for(n_clusters, max(cell_size, 100), epsilon, purpose)
+        plan = plan_for(n_clusters, max(cell_size, 100), epsilon, optimize_for)
         release = cdp.release(table_of(sample), plan)
     return ReleaseGiven(release=release, features=sample.features)
 

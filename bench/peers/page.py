@@ -1,4 +1,4 @@
-"""docs/peers.md, from what a run found."""
+"""docs/studies/peers.md, from what a run found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_markdown(results: Results) -> str:
     """The page."""
     summary = results.summary
     lines = [
-        "# Beside the methods of others",
+        "# Compared with other methods",
         "",
         *claims(summary),
         *_conditions(summary),

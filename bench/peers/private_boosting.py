@@ -7,7 +7,7 @@ units is known. The paper found that stages after the first cost accuracy.
 
 Left open by the paper, and chosen in its favour: δ = 1e-5, the library's own, and its other
 settings; ranges of features are public; effects are averaged over the true features, at no cost.
-The paper has no intervals, so there are none here.
+The paper has no intervals, and so has this study.
 """
 
 from __future__ import annotations

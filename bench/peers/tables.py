@@ -1,4 +1,4 @@
-"""Tables of docs/peers.md. Rows are grouped by promise, which stands above them."""
+"""Tables of docs/studies/peers.md. Rows are grouped by promise, which stands above them."""
 
 from __future__ import annotations
 

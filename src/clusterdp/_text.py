@@ -5,6 +5,7 @@ Numbers as people write them: a float stands for the shortest decimal that denot
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from fractions import Fraction
 
@@ -26,12 +27,33 @@ NOT_PLAIN = rf"[\p{{Cc}}\p{{Zl}}\p{{Zp}}{_UNSEEN_RANGES}]|[\p{{Cf}}&&[^\x{{200c}
 
 def counted(number: int, noun: str, several: str | None = None) -> str:
     """A number and its noun: `1 cluster`, `1,200 clusters`."""
-    return f"{number:,} " + (noun if number == 1 else several or f"{noun}s")
+    return f"{number:,} " + (noun if number == 1 else several or plural(noun))
+
+
+def plural(noun: str) -> str:
+    """Several of a noun: `users`, `companies`."""
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}s"
+
+
+def with_article(noun: str) -> str:
+    """`a unit`, `an outcome`; an initial u is taken for that of unit and user."""
+    return f"an {noun}" if noun[:1].lower() in "aeio" else f"a {noun}"
 
 
 def percent(part: float) -> str:
     """A share in percent, in two digits where it is small."""
     return f"{100 * part:.2g}%" if part < 0.1 else f"{part:.0%}"
+
+
+def two_digits(number: float) -> str:
+    """A number in two digits, written out: `1.0`, `0.036`, `170,000`."""
+    rounded = float(f"{number:.2g}")
+    if not rounded:
+        return "0"
+    decimals = max(0, 1 - math.floor(math.log10(abs(rounded))))
+    return f"{rounded:,.{decimals}f}"
 
 
 def is_plain(letter: str) -> bool:
@@ -44,8 +66,8 @@ def is_plain(letter: str) -> bool:
 def plain_text(text: str, layout: str = "") -> str:
     """A text that can be shown anywhere: a question mark stands for what is not plain.
 
-    All that is shown passes here: names and labels may be anybody's, and could otherwise move the
-    cursor, or hide and reorder what stands beside them.
+    All that is shown passes here: names and labels can come from anyone, and could otherwise move
+    the cursor, or hide and reorder what stands next to them.
 
     Args:
         text: The text.

@@ -1,3 +1,3 @@
-"""The version, for those who may import nothing else."""
+"""The version, for modules that must not import the package."""
 
 __version__ = "0.2.0"

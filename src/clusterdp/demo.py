@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-import clusterdp as cdp
 from clusterdp.owner.keywords import in_lines
 
-EPSILON = 2.0
-PARTS: dict[str, Any] = {
-    "unit": "user",
-    "arm": "treated",
-    "cluster": "market",
-    "outcomes": {"visit": "0,1", "order": "0,1", "spend": cdp.Number(0, 200)},
-    "implies": ["order -> visit", "spend>0 -> order"],
+# What the owner fills in of the draft of `clusterdp init`: what can happen, what earlier campaigns
+# make them expect, and how much privacy. Nothing of it comes from this table.
+FILLED_IN = {
+    "visit": '{ type = "binary", baseline = 0.3 }',
+    "order": '{ type = "binary", baseline = 0.1 }',
+    "spend": '{ type = "number", range = [0, 200], baseline = { mean = 3, sd = 12 } }',
+    "constraints": '["order -> visit", "spend > 0 -> order"]',
+    "epsilon": "2",
+    "title": '"Ad campaign: visits, orders and spend"',
 }
-# What the owner knows of earlier campaigns.
-REFERENCE = {"visit": "0.3", "order": "0.1", "spend": "mean:3,std:12"}
 FOLDER = Path("demo-output")
+OUTCOMES = ("visit", "order", "spend")
 _PEOPLE, _MARKETS = 120_000, 40
 
 
@@ -50,8 +50,8 @@ class Campaign(NamedTuple):
 def simulate_campaign(rng: np.random.Generator) -> Campaign:
     """120,000 users in 40 markets, half of them shown an ad.
 
-    Whoever orders has visited, and whoever spends has ordered. The ad brings two more visitors in a
-    hundred users, and ten in a hundred among gold customers, which only the analyst knows.
+    Users who order have visited, and users who spend have ordered. The ad brings two more visitors
+    in a hundred users, and ten in a hundred among gold customers, which only the analyst knows.
     """
     user = rng.permutation(10**6)[:_PEOPLE]
     market = rng.integers(0, _MARKETS, _PEOPLE)
@@ -63,12 +63,9 @@ def simulate_campaign(rng: np.random.Generator) -> Campaign:
     arms = [_funnel(chance < rate + shown * lift, orders, amount) for shown in (0, 1)]
     treated = rng.permutation(_PEOPLE) % 2
     owner = pl.DataFrame({"user": user, "treated": treated, "market": market}).with_columns(
-        [
-            pl.Series(name, np.where(treated == 1, arms[1][name], arms[0][name]))
-            for name in PARTS["outcomes"]
-        ]
+        [pl.Series(name, np.where(treated == 1, arms[1][name], arms[0][name])) for name in OUTCOMES]
     )
-    effects = {name: float((arms[1][name] - arms[0][name]).mean()) for name in PARTS["outcomes"]}
+    effects = {name: float((arms[1][name] - arms[0][name]).mean()) for name in OUTCOMES}
     return Campaign(owner, pl.DataFrame({"user": user, "tier": tier}), effects)
 
 
@@ -91,11 +88,17 @@ def run_command(*words: str) -> None:
     subprocess.run([str(script), *arguments], check=True)  # noqa: S603 - our own
 
 
-def declared() -> list[str]:
-    """The outcomes as the command line declares them."""
-    words = [f"--outcome {name}={space}" for name, space in PARTS["outcomes"].items()]
-    words += [f'--implies "{implication}"' for implication in PARTS["implies"]]
-    return [*words, *(f"--reference {name}={text}" for name, text in REFERENCE.items())]
+def fill_in(path: Path) -> list[str]:
+    """Complete a draft; returns the lines that were filled in."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    filled = []
+    for place, line in enumerate(lines):
+        key = line.partition(" = ")[0]
+        if key in FILLED_IN:
+            lines[place] = f"{key} = {FILLED_IN[key]}"
+            filled.append(lines[place])
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return filled
 
 
 def say(text: str) -> None:
@@ -110,32 +113,34 @@ def main() -> None:
     FOLDER.mkdir()
     owner.write_parquet(FOLDER / "funnel.parquet")
     analyst.write_csv(FOLDER / "crm.csv")
-    plan, published = FOLDER / "plan.toml", FOLDER / "published"
+    file, published = FOLDER / "experiment.toml", FOLDER / "published"
     page, report = FOLDER / "plan.html", FOLDER / "report.html"
 
     say(
         f"1. A shop showed an ad to half of {_PEOPLE:,} users. It has a table of who visited, who "
-        "ordered and what they spent. Nobody else may see it:"
+        "ordered and what they spent. Only the shop may see it:"
     )
     with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True):
         print(owner.head(3))
-    say(
-        "2. The owner plans. That reads arms and markets, and no outcome. The page shows a meeting "
-        "what each ε protects, and which effects can be seen with it:"
-    )
+    say("2. The owner drafts a file from the names and types of columns. No outcome is read:")
     run_command(
-        f"plan {FOLDER}/funnel.parquet",
-        "--arm treated --cluster market",
-        *declared(),
-        f"--epsilon {EPSILON:g}",
-        f"--out {plan} --html {page}",
+        f"init {FOLDER}/funnel.parquet",
+        "--unit user --arm treated --cluster market",
+        f"--out {file}",
     )
-    say("3. The owner carries the plan out, once, with one budget for all three outcomes:")
-    run_command("release", f"--plan {plan}", "--unit user", f"--out {published}")
+    say("The owner fills in what only they know, and adds nothing from the table:")
+    print(*fill_in(file), sep="\n")
+    say(
+        "3. The owner plans, which reads arms and markets only. The page shows a meeting what "
+        "each ε protects, and which effects it can detect:"
+    )
+    run_command(f"plan {file} --html {page}")
+    say("4. The owner publishes as planned, once, with one budget for all three outcomes:")
+    run_command(f"release {file} --yes")
     say("Every user is in it. Each debiased column averages to the truth:")
     with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True, float_precision=2):
         print(pl.read_parquet(published / "units.parquet", n_rows=3).drop("fold", "response"))
-    say("4. The analyst has that folder, and a table of customer tiers that is theirs alone:")
+    say("5. The analyst has that folder, and a table of customer tiers of their own:")
     run_command(
         f"estimate {published}",
         f"--segments {FOLDER}/crm.csv --by tier",
@@ -144,7 +149,7 @@ def main() -> None:
     )
     true = ", ".join(f"{name} {effect:.4f}" for name, effect in effects.items())
     say(
-        f"5. The true overall effects, which only this simulation knows: {true}. Each interval "
+        f"6. The true overall effects, which only this simulation knows: {true}. Each 95% CI "
         "misses the truth one time in twenty; run it again."
     )
     say("Now open in a browser:")
@@ -155,7 +160,7 @@ def main() -> None:
     }
     for path, words in pages.items():
         print(f"  {path!s:32}  {words}")
-    print("\ndocs/planning.md compares mechanisms.")
+    print("\ndocs/owner/plan.md compares mechanisms.")
 
 
 if __name__ == "__main__":

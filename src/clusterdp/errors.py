@@ -53,7 +53,7 @@ def notify_owner(message: str) -> None:
         warnings.simplefilter("always", OwnerNotice)
         # Whatever goes wrong with showing it, such as a closed terminal, must not decide either.
         with suppress(Exception, SystemExit):
-            warnings.warn(message, OwnerNotice, stacklevel=_level_outside())
+            warnings.warn(f"Owner only: {message}", OwnerNotice, stacklevel=_level_outside())
 
 
 def _level_outside() -> int:
@@ -85,7 +85,7 @@ class LedgerError(ClusterDPError):
 
 
 # Parts of columns whose parameter has another name.
-_PARAMETERS = {"kept": "keep", "private cluster": "cluster", "assigned by": "assigned_by"}
+_PARAMETERS = {"private cluster": "cluster"}
 
 
 def missing_column(name: str, part: str, names: Iterable[str], use: str = "to use") -> DataError:
@@ -93,18 +93,22 @@ def missing_column(name: str, part: str, names: Iterable[str], use: str = "to us
 
     Args:
         name: The column that was asked for.
-        part: The part it was to play: unit, arm, cluster, outcome, kept or size.
+        part: The part it was to play: unit, arm, cluster, outcome, passthrough or size.
         names: The columns of the table.
         use: What it was for.
     """
-    known, parameter = list(names), _PARAMETERS.get(part, part)
-    near = nearest_name(name, known)
-    asked = f"; did you mean {near!r}? The" if near is not None else "; the"
+    known, words = list(names), _PARAMETERS.get(part, part)
+    option = f"{words.replace(' ', '_')}=..., --{words.replace(' ', '-')}"
     return DataError(
-        f"there is no column {name!r} {use} as {part} ({parameter}=..., "
-        f"--{parameter.replace('_', '-')})"
-        f"{asked} table has {', '.join(map(repr, known)) or 'no columns'}"
+        f"There is no column {name!r} {use} as {part} ({option}).{did_you_mean(name, known)} "
+        f"The table has {', '.join(map(repr, known)) or 'no columns'}."
     )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question with the nearest known name, after a space; empty if none is near."""
+    near = nearest_name(name, known)
+    return "" if near is None else f" Did you mean {near!r}?"
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:

@@ -74,7 +74,7 @@ def test_who_is_pooled_does_not_follow_from_assignment() -> None:
 
 def test_arms_assigned_to_clusters_are_refused_and_households_are_not() -> None:
     by_school = np.array([[30, 0], [0, 25]] * 10)
-    with pytest.raises(cdp.DataError, match="--assigned-by"):
+    with pytest.raises(cdp.DataError, match="--randomization-unit"):
         check_assignment(layout_of(by_school.tolist()))
     rng = np.random.default_rng()
     check_assignment(assigned(np.full(400, 2), 0.5, rng))

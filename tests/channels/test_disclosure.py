@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import clusterdp as cdp
 from assertions import assert_mean
 from cli_runs import PARTS, release, run
-from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import best_guesses, disclosure_notes
-from clusterdp.privacy.accounting import percent_rounded_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,44 +20,6 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
 
 BINARY, FOUR = cdp.OutcomeSpace.binary(), cdp.OutcomeSpace.integers(0, 3)
-AT_TWO = "whoever thought 50% beforehand may think at most 89% afterwards"
-
-
-def percent_of(text: str) -> float:
-    """The largest percentage of a text."""
-    return max(float(found) for found in re.findall(r"([\d.]+)%", text))
-
-
-@given(st.floats(0.01, 15), st.sampled_from([0.0, 1e-9, 1e-6, 1e-3, 0.1]))
-def test_odds_are_those_of_the_worst_mechanism_rounded_up(epsilon: float, delta: float) -> None:
-    """Randomized response, which tells the outcome outright with probability δ, attains them."""
-    truth = 1 / (1 + np.exp(-epsilon))
-    right = 100 * (delta + (1 - delta) * truth)
-    told = percent_of(cdp.Guarantee(epsilon=epsilon, delta=delta).in_odds())
-    assert right - 1e-9 <= told < 100
-    assert told - right <= max(1.0, 10 * (100 - right))
-
-
-def test_odds_in_words() -> None:
-    assert cdp.Guarantee(epsilon=2).in_odds() == AT_TWO
-    assert cdp.Guarantee(epsilon=2).in_short().endswith(AT_TWO)
-    assert str(cdp.Guarantee(epsilon=2)).endswith(AT_TWO)
-    # With δ odds are not bounded, so nothing is said of them.
-    with_delta = cdp.Guarantee(epsilon=2, delta=1e-6).in_odds()
-    assert "guesses right at most 89% of the time" in with_delta
-    assert "beforehand" not in with_delta
-    assert "99.99%" in cdp.Guarantee(epsilon=9).in_odds()
-    assert "certain" in cdp.Guarantee(epsilon=1000).in_odds()
-
-
-@pytest.mark.parametrize(
-    ("prob", "shown"),
-    [(0.5, "50%"), (0.881, "89%"), (0.99, "99%"), (0.9931, "99.4%"), (0.99994, "99.994%")],
-)
-def test_percentages_are_rounded_up_and_never_full(prob: float, shown: str) -> None:
-    assert percent_rounded_up(prob) == shown
-    assert percent_rounded_up(1.0) == "over 99.999999%"
-
 
 DECLARED = (0.7, 0.1, 0.1, 0.1)
 MECHANISMS = {
@@ -125,16 +82,16 @@ def test_small_epsilons_and_aggregates_have_no_note() -> None:
     assert not disclosure_notes(cdp.optimal(epsilon=2.9), BINARY)
     assert not disclosure_notes(cdp.noisy_histogram(epsilon=9), BINARY)
     (note,) = disclosure_notes(cdp.optimal(epsilon=5), BINARY)
-    assert "99.4% of people, and without the row for 50%" in note
+    assert "99.4% of units, against 50% without the row" in note
     (declared,) = disclosure_notes(MECHANISMS["declared"], FOUR)
     assert "as likely as declared" in declared
 
 
 def test_it_is_said_wherever_a_release_is_shown(source: Path, tmp_path: Path) -> None:
     strong = ("--epsilon", 6)
-    told = "rows reveal much about outcomes"
-    odds = "may think at most 99.8% afterwards"
-    plan = run("plan", source, *PARTS[2:], *strong, "--out", tmp_path / "p")
+    told = "At this ε rows reveal a lot"
+    odds = "at most 99.8%"
+    plan = run("plan", source, *PARTS[2:], *strong, "--out", tmp_path / "p.toml")
     options = (*PARTS, *strong)
     dry = run("release", source, *options, "--dry-run")
     shown = [plan.output, dry.output]
@@ -153,6 +110,5 @@ def test_it_is_said_wherever_a_release_is_shown(source: Path, tmp_path: Path) ->
 
 
 def test_a_ledger_says_what_its_cap_means(tmp_path: Path) -> None:
-    where = tmp_path / "ledger"
-    Ledger.create(str(where), 2)
-    assert AT_TWO in " ".join(run("ledger", "show", where).output.split())
+    made = run("ledger", "init", tmp_path / "ledger", "--cap-epsilon", 2)
+    assert "50% sure → at most 89%" in " ".join(made.output.split())

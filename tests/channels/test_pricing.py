@@ -40,7 +40,7 @@ def test_cells_hold_the_best_of_all_sets(n_metrics: int, rng: np.random.Generato
         excess = program.excess(prices, all_sets(9))
         priced = pricing.price_cells(program, prices)
         assert priced.is_proved
-        # The bound is one, and not far off: a second look leaves a little open.
+        # The bound is one, and not far off: a second pilot leaves a little open.
         assert excess.max() <= priced.most + 1e-9
         if excess.max() > 1e-6:
             best = program.excess(prices, priced.high[:1])[0]

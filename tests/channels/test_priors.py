@@ -14,7 +14,7 @@ from clusterdp.channels.priors import (
     to_weights,
     with_every_outcome,
 )
-from clusterdp.outcomes.look import nearest_distribution
+from clusterdp.outcomes.pilot import nearest_distribution
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.noise import noise_variance, simulated_noise
 

@@ -73,7 +73,7 @@ def test_a_gap_of_a_worse_channel_would_be_seen() -> None:
     values, prior = grid_of(2, 2, 2), np.full(8, 1 / 8)
     ratio = np.e
     keep = (ratio - 1) / (ratio + 7)
-    k_ary = 3 * ((1 / keep**2) - 1)  # every output is a value over `keep`
+    k_ary = 3 * ((1 / keep**2) - 1)  # every output is a value over `passthrough`
     best = least_variance(values, prior, np.ones(3), 1.0)
     assert k_ary > 1.2 * best
     assert variance(designed(values, prior, np.ones(3), 1.0), values, prior).sum() < 1.0001 * best

@@ -165,7 +165,7 @@ def test_what_is_published_is_recorded_instead_of_closed(
     content = {path.name: path.read_bytes() for path in out.iterdir()}
     closed = run("ledger", "close", where, unfinished)
     assert closed.exit_code == 0, closed.output
-    assert f"is published at {out}, now recorded: epsilon 2.0" in closed.stdout
+    assert f"is published at {out}, and now recorded: ε = 2" in closed.stdout
     assert "stays spent" in closed.stdout
     assert (only(where).status, only(where).folder) == ("committed", str(out))
     assert content == {path.name: path.read_bytes() for path in out.iterdir()}
@@ -211,7 +211,7 @@ def test_a_sealed_release_is_closed_with_its_checksum(
         assert spend(source, where).exit_code == 130
     closed = run("ledger", "close", where, only(where).release_id, "--reason", "the table is gone")
     assert closed.exit_code == 0, closed.output
-    assert f"note: it was about to be published at {where.with_name('out')}" in closed.stdout
+    assert f"note: It was about to be published at {where.with_name('out')}" in closed.stdout
     ended = only(where).ended
     assert ended is not None
     assert ended["sealed_sha256"] in closed.stdout
@@ -221,7 +221,7 @@ def test_a_sealed_release_is_closed_with_its_checksum(
 def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unfinished = interrupted(monkeypatch, READING, source, where)
     text = run("ledger", "show", where).stdout
-    ways = [line.split(": ")[1] for line in text.splitlines() if ": clusterdp " in line]
+    ways = [line.split(": ")[1] for line in text.splitlines() if "with: clusterdp " in line]
     assert [shlex.split(way)[1:3] for way in ways] == [
         ["release", "--resume"],
         ["ledger", "cancel"],
@@ -249,10 +249,10 @@ def test_one_that_drew_can_be_closed_alone(
         f"it has drawn {drew}, so its budget stays spent; close it with: clusterdp ledger close",
     )
     closed = run("ledger", "close", where, unfinished)
-    assert f"closed release {unfinished}: epsilon 2.0 of population 'us' stays" in closed.stdout
+    assert f"Abandoned release {unfinished}: ε = 2 of population 'us' stays" in closed.stdout
     text = run("ledger", "show", where).stdout
-    assert "closed" in text
-    assert "2.0 of 4.0  basic composition" in text
+    assert "abandoned" in text
+    assert "2 of 4 spent, 2 remaining" in text
     assert "unfinished" not in text
     assert_refused(run("ledger", "close", where, unfinished), "is closed: there is nothing to")
     assert_refused(

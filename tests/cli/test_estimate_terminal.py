@@ -19,6 +19,8 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
+from clusterdp.estimation.report.sentences import reported_overall
+from clusterdp.estimation.report.tables import segment_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +30,7 @@ LABELS: dict[str, list[Any]] = {
     "three": ["No E-Mail", "Mens E-Mail", "Womens E-Mail"],
 }
 ONE = ["--outcome", "visit=0,1"]
-FUNNEL = [*ONE, "--outcome", "order=0,1", "--implies", "order -> visit"]
+FUNNEL = [*ONE, "--outcome", "order=0,1", "--constraint", "order -> visit"]
 RELEASES = {"two": ("two", ONE), "three": ("three", ONE), "funnel": ("three", FUNNEL)}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "one arm": ("two", {}),
@@ -47,11 +49,12 @@ for command in json.loads(sys.argv[1]):
 """
 
 
-def in_terminal(width: int, commands: list[list[str]]) -> list[str]:
-    """What commands show on a terminal of some width."""
+def in_terminal(width: int, commands: list[list[str]], **variables: str) -> list[str]:
+    """What commands show on a terminal of some width, with some variables of the environment."""
     terminal, program = pty.openpty()
     fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     environment = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
+    environment |= variables
     started = os.posix_spawn(
         sys.executable,
         [sys.executable, "-c", PROGRAM, json.dumps(commands)],
@@ -90,7 +93,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         )
         table.write_parquet(place / f"{name}.parquet")
         parts = ["--unit", "user", "--arm", "arm", "--cluster", "market", "--control", labels[0]]
-        parts += ["--keep", "tier,region", "--epsilon", 3, "--out", place / name, *outcomes]
+        parts += ["--passthrough", "tier,region", "--epsilon", 3, "--out", place / name, *outcomes]
         done = run("release", place / f"{name}.parquet", *parts)
         assert done.exit_code == 0, done.output
         found[name] = place / name
@@ -98,18 +101,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def shown_effects(text: str) -> list[str]:
-    """The text of each effect: its line; or its label and its lines, if rows are stacked."""
-    found: list[str] = []
-    before = ""
-    for line in text.splitlines():
-        if re.match(r" {4}effect +[-\d]", line):
-            found.append(f"{before} {line}")
-        elif re.match(r" {4}arm mean +[-\d]", line):
-            found[-1] += line
-        elif re.search(r"\[-?\d", line):
-            found.append(line)
-        before = line
-    return found
+    """The line of each effect."""
+    return [line for line in text.splitlines() if re.search(r"\[ *-?\d", line)]
 
 
 def as_command(folder: Path, asked: dict[str, Any]) -> list[str]:
@@ -119,36 +112,48 @@ def as_command(folder: Path, asked: dict[str, Any]) -> list[str]:
     return ["estimate", str(folder), *by, *rest]
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("width", [60, 80, 140])
 def test_what_matters_is_shown(width: int, folders: dict[str, Path]) -> None:
     commands = [as_command(folders[name], asked) for name, asked in CASES.values()]
-    for text, (name, asked) in zip(in_terminal(width, commands), CASES.values(), strict=True):
+    for text, (name, asked) in zip(
+        in_terminal(width, commands, NO_COLOR="1"), CASES.values(), strict=True
+    ):
         assert max(map(len, text.splitlines())) <= width, text
-        for word in ("effect", "error", "95% interval", "arm", "control", "mean", "p-value"):
-            assert word in text
-        effects = cdp.estimate(folders[name], **asked).effects
+        assert all(word in text for word in ("effect", "95% CI", "Variance due to privacy"))
+        found = cdp.estimate(folders[name], **asked)
+        tables = segment_tables(found) or [reported_overall(found)]
+        effects = [effect for rows in tables for effect in rows]
         for line, effect in zip(shown_effects(text), effects, strict=True):
-            assert_shown(effect, line, with_arm=name != "two")
+            assert_shown(effect, line)
 
 
-def assert_shown(effect: cdp.Effect, line: str, *, with_arm: bool) -> None:
-    """The text of an effect has its numbers, its segment and its arm."""
-    numbers = [effect.effect, effect.std_error, *effect.ci()]
-    if effect.of.against is None:
-        assert effect.treated_mean is not None
-        assert effect.control_mean is not None
-        numbers += [effect.treated_mean, effect.control_mean]
-    written = [float(one) for one in re.findall(r"-?\d+\.\d+", line)]
-    for number in numbers:
+def assert_shown(effect: cdp.Effect, line: str) -> None:
+    """The line of an effect has its number, its interval and its segment."""
+    written = [float(one) / 100 for one in re.findall(r"-?\d+\.?\d*", line)]
+    for number in (effect.effect, *effect.ci()):
         assert min(abs(number - one) for one in written) <= effect.std_error / 10, line
     for _, value in effect.of.segment:
         assert re.search(rf"\b{value}\b", line), line
-    assert not with_arm or str(effect.of.arm) in line
 
 
-def test_elsewhere_all_columns_are_shown(folders: dict[str, Path]) -> None:
-    """In a file or a pipe, one line for each effect."""
-    text = run(*as_command(folders["funnel"], CASES["all together"][1])).output
-    for header in ("Holm", "BH", "all at once", "arm error", "privacy share", "units"):
-        assert header in text
-    assert "not shown" not in text
+def test_more_is_shown_if_asked_for(folders: dict[str, Path]) -> None:
+    command = as_command(folders["funnel"], CASES["all together"][1])
+    plain, verbose = run(*command).output, run(*command, "-v").output
+    for header in (
+        "BH p",
+        "simultaneous 95% CI",
+        "treatment SE",
+        "units per arm",
+    ):
+        assert header in verbose
+        assert header not in plain
+    assert "passed: Sample ratio" in verbose
+    (*shown, _) = plain.splitlines()
+    assert set(shown) <= set(verbose.splitlines())
+
+
+def test_color_is_for_terminals_that_want_it(folders: dict[str, Path]) -> None:
+    command = as_command(folders["two"], {})
+    assert "\033[1m" in in_terminal(80, [command])[0]
+    assert "\033" not in in_terminal(80, [command], NO_COLOR="1")[0]
+    assert "\033" not in run(*command).output

@@ -28,6 +28,30 @@ def test_help_shows_an_example_of_options_that_exist(name: str) -> None:
     assert set(re.findall(r"--[a-z-]+", example[1])) <= known
 
 
+@pytest.mark.parametrize("command", [(), ("plan",), ("release",), ("estimate",)])
+def test_help_fits_one_screen(command: tuple[str, ...]) -> None:
+    lines = run(*command, "--help", width=80).output.rstrip("\n").splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("name", ["plan", "release", "estimate"])
+def test_help_all_has_every_option(name: str) -> None:
+    short, every = run(name, "--help").output, run(name, "--help-all").output
+    flags = {one.opts[-1] for one in COMMANDS[name].params if one.opts[0].startswith("--")}
+    hidden = {flag for flag in flags if not re.search(rf"{flag}\s", short)}
+    assert f"--help-all lists {len(hidden)} more options" in short
+    assert hidden
+    assert all(re.search(rf"{flag}\s", every) for flag in flags)
+
+
+def test_commands_are_listed_in_the_order_of_work() -> None:
+    listed = run("--help").output
+    names = ["init", "plan", "release", "ledger", "inspect", "estimate", "verify", "calibrate"]
+    places = [listed.index(f"│ {name} ") for name in [*names, "errata", "reproduce"]]
+    assert places == sorted(places)
+
+
 def test_one_cluster_is_one_cluster(tmp_path: Path) -> None:
     path, out = tmp_path / "one.csv", tmp_path / "out"
     pl.DataFrame(
@@ -38,12 +62,12 @@ def test_one_cluster_is_one_cluster(tmp_path: Path) -> None:
             "clicks": [0, 1, 2, 3] * 10,
         }
     ).write_csv(path)
-    budget = ("--epsilon", 1, "--mechanism", "uniform-prior-dp")
-    plan = run("plan", path, *PARTS, *budget, "--out", tmp_path / "plan.toml")
-    released = run("release", path, *PARTS, *budget, "--out", out)
+    file = tmp_path / "experiment.toml"
+    plan = run("plan", path, *PARTS, "--epsilon", 1, "--out", file)
+    released = run("release", file, "--out", out, "-v")
     said = [plan.output, released.output, run("inspect", out).output]
-    said += [(out / "README.md").read_text(), (tmp_path / "plan.toml").read_text()]
-    for text in [*said, repr(cdp.read_release(out))]:
+    said.append(file.with_suffix(".lock").read_text())
+    for text in [*said, (out / "README.md").read_text(), repr(cdp.read_release(out))]:
         assert "1 clusters" not in text
         assert "asked for" not in text
     assert all("1 cluster" in text for text in said)

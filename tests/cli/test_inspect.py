@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from cli_runs import release, run
+from cli_runs import release, release_declared, run
 from clusterdp.errors import FormatError
 from clusterdp.published.manifest import unseal
 from clusterdp.published.verification import verify_folder
@@ -33,7 +33,7 @@ def shown(folder: Path) -> dict[str, Any]:
 
 
 def test_a_plan_and_its_folder_expect_the_same(source: Path, tmp_path: Path) -> None:
-    asked = {**NAMES, "epsilon": 2, "reference": "clicks=0.4,0.3,0.2,0.1", "within_share": 0.9}
+    asked = {**NAMES, "epsilon": 2, "baseline": "clicks=0.4,0.3,0.2,0.1", "within_share": 0.9}
     plan = cdp.plan(source, **asked, breakdown=["market"])
     folder = tmp_path / "out"
     cdp.publish(source, plan, out=folder)
@@ -41,24 +41,27 @@ def test_a_plan_and_its_folder_expect_the_same(source: Path, tmp_path: Path) -> 
     assert list(found["visible"]) == list(planned)
     for name, metrics in planned.items():
         assert found["visible"][name]["clicks"] == pytest.approx(metrics["clicks"], rel=1e-6), name
-    assert "as the owner declared them: clicks with mean 1" in found["assumed"]
-    assert len(found["homogeneity"]) == 2
+    assert "the owner's baselines: clicks 1." in found["assumed"]
+    assert len(found["variance_reduction"]) == 2
 
 
 def test_tables_for_people(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     assert release(source, folder, "--breakdown", "market").exit_code == 0
-    inspected, readme = run("inspect", folder).output, (folder / "README.md").read_text()
-    tables = inspected[inspected.index("What can be seen") :]
-    written = readme[readme.index("## What can be seen") :]
+    inspected, readme = (
+        run("inspect", folder, "-v", width=80).output,
+        (folder / "README.md").read_text(),
+    )
+    tables = inspected[inspected.index("Outcome ") : inspected.index("Next: ")]
+    written = readme[readme.index("## What you can detect") : readme.index("## Use it")]
     for text in (tables, written):
         said = " ".join(text.split())
-        assert "if all outcomes were equally likely, because nothing was declared" in said
-        names = ["everyone", *(f"market={number}" for number in range(5))]
-        for name in [*names, *(f"a segment of {share}" for share in SHARES)]:
+        assert "No baseline was declared, so all values are assumed equally likely." in said
+        names = ["all units", *(f"market={number}" for number in range(5))]
+        for name in [*names, *(f"{share} segment" for share in SHARES)]:
             assert f" {name} " in text
         assert max(map(len, text.splitlines())) <= 80
-    assert "what clusters take off the sampling variance of mean clicks" in tables
+    assert "Variance reduction from stratification: clicks" in tables
     assert unseal((folder / "manifest.json").read_bytes()).expected == (None,)
 
 
@@ -75,11 +78,11 @@ def test_no_channel_is_designed_again(published: Path, monkeypatch: pytest.Monke
 
 def test_without_rows_everyone_alone_is_seen(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    assert release(source, folder, "--mechanism", "noisy-histogram").exit_code == 0
+    assert release_declared(source, folder, mechanism="noisy-histogram").exit_code == 0
     found = shown(folder)
-    assert list(found["visible"]) == ["everyone"]
-    assert found["homogeneity"] == []
-    assert "clusters take off" not in run("inspect", folder).output
+    assert list(found["visible"]) == ["all units"]
+    assert found["variance_reduction"] == []
+    assert "Variance reduction from stratification" not in run("inspect", folder, "-v").output
     assert not [one for one in verify_folder(folder) if one.problem]
 
 
@@ -91,12 +94,12 @@ def test_clusters_that_lack_an_arm_are_left_out(table: pl.DataFrame, tmp_path: P
         folder = tmp_path / str(number)
         cdp.publish(one_armed, out=folder, mechanism=mechanism, **NAMES)
         assert not [one for one in verify_folder(folder) if one.problem]
-        assert shown(folder)["visible"]["everyone"]["clicks"]["std_error"] > 0
+        assert shown(folder)["visible"]["all units"]["clicks"]["std_error"] > 0
 
 
-def test_a_mechanism_by_hand_with_a_reference(source: Path, tmp_path: Path) -> None:
+def test_a_mechanism_by_hand_with_a_baseline(source: Path, tmp_path: Path) -> None:
     given = {**NAMES, "mechanism": cdp.uniform_prior_dp(epsilon=2)}
-    cdp.publish(source, out=tmp_path / "out", reference="clicks=0.4,0.3,0.2,0.1", **given)
+    cdp.publish(source, out=tmp_path / "out", baseline="clicks=0.4,0.3,0.2,0.1", **given)
     ((expected,),) = shown(tmp_path / "out")["expected"]
     assert expected == pytest.approx([0.4, 0.3, 0.2, 0.1], abs=1e-6)
 
@@ -110,7 +113,7 @@ def test_a_resumed_release_expects_what_it_began_with(
     ledger = tmp_path / "l.db"
     monkeypatch.setenv("CLUSTERDP_PASSPHRASE", "long enough to be one")
     assert run("ledger", "init", ledger, "--cap-epsilon", 9).exit_code == 0
-    asked: dict[str, Any] = {**NAMES, "epsilon": 2, "reference": "0.1,0.4,0.3,0.2"}
+    asked: dict[str, Any] = {**NAMES, "epsilon": 2, "baseline": "0.1,0.4,0.3,0.2"}
     whose: dict[str, Any] = {"ledger": ledger, "population": "us", "new_population": True}
     cdp.publish(source, out=tmp_path / "whole", **asked)
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""`clusterdp plan`, and `release --plan`, as an owner would run them."""
+"""`clusterdp plan`, and the release of its lock, as an owner would run them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from cli_runs import assert_refused, run
+from cli_runs import assert_refused, release_declared, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PUBLIC = ["--arm", "treated", "--cluster", "market", "--outcome", "clicks=0..5"]
+PUBLIC = ["--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", "clicks=0..5"]
+
+NAMES: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market", "epsilon": 1}
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def table(tmp_path: Path, rng: np.random.Generator) -> Path:
 
 @pytest.mark.slow
 def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> None:
-    plan, out = tmp_path / "plan.toml", tmp_path / "out"
-    planned = run("plan", table, *PUBLIC, "--epsilon", 2, "--out", plan, "--json")
+    file, out = tmp_path / "experiment.toml", tmp_path / "out"
+    planned = run("plan", table, *PUBLIC, "--epsilon", 2, "--out", file, "--json")
     assert planned.exit_code == 0, planned.output
     said = json.loads(planned.stdout)
     assert said["recommended"] == "optimal"
@@ -52,8 +54,8 @@ def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> Non
             2.8016 * overall["std_error"], rel=1e-4
         )
         assert (option["segment"] is None) == option["mechanism"].startswith("noisy-")
-    decided = tomllib.loads(plan.read_text())
-    released = run("release", "--plan", plan, "--unit", "user", "--out", out)
+    decided = tomllib.loads(file.with_suffix(".lock").read_text())
+    released = run("release", file, "--out", out)
     assert released.exit_code == 0, released.output
     release = cdp.read_release(out)
     shares = cdp.SumShares(totals=decided["totals_share"], clusters=decided["sums_share"])
@@ -87,18 +89,16 @@ def test_a_plan_reads_no_outcome(table: Path, tmp_path: Path) -> None:
     sizes = tmp_path / "sizes.csv"
     rows.group_by("market", "treated").len("n").write_csv(sizes)
     for source, more in ((table, ()), (without, ()), (unreadable, ()), (sizes, ("--size", "n"))):
-        plan = tmp_path / f"{source.stem}.toml"
-        arguments = ("plan", source, *PUBLIC, "--epsilon", 1, "--out", plan, "--json", *more)
+        arguments = ("plan", source, *PUBLIC[2:], "--epsilon", 1, "--json", *more)
         planned = run(*arguments)
         assert planned.exit_code == 0, planned.output
         told.append(planned.stdout)
     assert len(set(told)) == 1
 
 
-def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None:
+def test_the_smallest_epsilon_for_an_effect(table: Path) -> None:
     def planned(*budget: object) -> dict[str, Any]:
-        plan = tmp_path / "plan.toml"
-        ran = run("plan", table, *PUBLIC, "--out", plan, "--json", *budget)
+        ran = run("plan", table, *PUBLIC, "--json", *budget)
         assert ran.exit_code == 0, ran.output
         said = json.loads(ran.stdout)
         return {**said["options"][0]["overall"]["clicks"], "epsilon": said["epsilon"]}
@@ -115,58 +115,53 @@ def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None
         ((), "missing: epsilon; give epsilon=..., the budget (--epsilon)"),
         (("--epsilon", 1, "--mde", 1), "leave out mde (--mde)"),
         (("--mde", 1e-6), "even without privacy"),
-        (("--epsilon", 1, "--reference", "1,2"), "6 shares"),
-        (("--epsilon", 1, "--for", "segments:2"), "lies in (0, 1]"),
-        (("--epsilon", 1, "--for", "everything"), "purpose must be overall"),
-        (("--epsilon", 1, "--for", "breakdowns"), "needs breakdowns"),
-        (("--epsilon", 1, "--mechanism", "magic"), "must be one of"),
+        (("--epsilon", 1, "--baseline", "1,2"), "6 shares"),
+        (("--epsilon", 1, "--optimize-for", "segments:2"), "lies in (0, 1]"),
+        (("--epsilon", 1, "--optimize-for", "everything"), "optimize_for must be balanced"),
+        (("--epsilon", 1, "--optimize-for", "breakdowns"), "needs breakdowns"),
         (("--epsilon", 1, "--size", "nothing"), "no column 'nothing'"),
         (("--epsilon", 1, "--size", "clicks"), "one row per cluster and arm"),
     ],
 )
-def test_what_a_plan_refuses(
-    arguments: tuple[object, ...], message: str, table: Path, tmp_path: Path
-) -> None:
-    ran = run("plan", table, *PUBLIC, "--out", tmp_path / "plan.toml", *arguments)
-    assert_refused(ran, message)
+def test_what_a_plan_refuses(arguments: tuple[object, ...], message: str, table: Path) -> None:
+    assert_refused(run("plan", table, *PUBLIC, *arguments), message)
 
 
-def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
-    run("plan", table, *PUBLIC, "--epsilon", 2, "--out", plan)
-    more = ("--unit", "user", "--out", tmp_path / "out")
-    ran = run("release", "--plan", plan, "--epsilon", 3, *more)
-    assert_refused(ran, "decided by the plan")
-    half = tmp_path / "half.parquet"
-    pl.read_parquet(table).head(2000).write_parquet(half)
-    ran = run("release", half, "--plan", plan, *more, "--dry-run")
-    assert "the plan was made for 4,000 units" in ran.stdout
-    plan.write_text('arm = "treated"\n')
-    ran = run("release", table, "--plan", plan, *more)
-    assert_refused(ran, "is not a plan")
-    assert not (tmp_path / "out").exists()
+def test_nothing_overrides_a_lock(table: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "experiment.toml", tmp_path / "out"
+    run("plan", table, *PUBLIC, "--epsilon", 2, "--out", file)
+    ran = run("release", file, "--epsilon", 3, "--out", out)
+    assert_refused(ran, "--epsilon conflicts with experiment.lock (ε = 2)")
+    assert "Nothing was published. Remove it, or plan again." in ran.stderr
+    ran = run("release", file, "--passthrough", "device", "--out", out)
+    assert_refused(ran, "--passthrough conflicts with experiment.lock (without passthrough)")
+    pl.read_parquet(table).head(2000).write_parquet(table)
+    ran = run("release", file, "--out", out, "--dry-run")
+    assert "The plan was made for 4,000 units" in ran.stdout
+    file.with_suffix(".lock").write_text('arm = "treated"\n')
+    assert_refused(run("release", file, "--out", out), "is not a plan")
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        ("--mechanism", "optimal"),
-        ("--mechanism", "optimal", "--sums-share", 0.25),
-        ("--mechanism", "optimal", "--totals-share", 0.1, "--sums-share", 0),
-        ("--mechanism", "optimal", "--counts-share", 0.1),
-        ("--mechanism", "optimal", "--prior", "5,4,3,2,1,1", "--delta", 1e-5),
-        ("--mechanism", "uniform-prior-dp", "--sums-share", 0.3),
-        ("--mechanism", "cluster-dp", "--noise-scale", 9, "--sums-share", 0.2),
-        ("--for", "segments", "--reference", "mean:1.5,std:1"),
+        {"mechanism": "optimal"},
+        {"mechanism": "optimal", "sums_share": 0.25},
+        {"mechanism": "optimal", "totals_share": 0.1, "sums_share": 0},
+        {"mechanism": "optimal", "counts_share": 0.1},
+        {"mechanism": "optimal", "prior": [5, 4, 3, 2, 1, 1], "delta": 1e-5},
+        {"mechanism": "uniform-prior-dp", "sums_share": 0.3},
+        {"mechanism": "cluster-dp", "noise_scale": 9, "sums_share": 0.2},
+        {"optimize_for": "segments", "baseline": "mean:1.5,std:1"},
     ],
 )
 def test_every_combination_comes_back_whole(
-    options: tuple[object, ...], table: Path, tmp_path: Path
+    options: dict[str, Any], table: Path, tmp_path: Path
 ) -> None:
     """Released, read back, verified; rows alone and everything give effects, also in segments."""
     out = tmp_path / "out"
-    names = ("--unit", "user", "--out", out, "--keep", "")
-    released = run("release", table, *PUBLIC, *names, "--epsilon", 2, *options)
+    released = release_declared(table, out, outcomes={"clicks": "0..5"}, **options)
     assert released.exit_code == 0, released.output
     verified = run("verify", out)
     assert verified.exit_code == 0, verified.output
@@ -196,8 +191,7 @@ def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path
     from clusterdp.storage.folder import FileSum
 
     out = tmp_path / "out"
-    names = ("--unit", "user", "--out", out)
-    run("release", table, *PUBLIC, *names, "--epsilon", 1, "--mechanism", "optimal")
+    cdp.publish(table, out=out, outcomes={"clicks": "0..5"}, mechanism="optimal", **NAMES)
     channels = pl.read_parquet(out / "channels.parquet")
     weights = np.array(channels["weights"].to_list())
     rows = np.argsort(-weights.min(axis=1))[:2]
@@ -213,16 +207,15 @@ def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path
     (out / "manifest.json").write_bytes(content.sealed(files))
     verified = run("verify", out)
     assert verified.exit_code == 2
-    assert "FAIL channels are within what the rows cost" in verified.stdout
+    assert "FAIL randomizers satisfy their stated epsilon" in verified.stdout
 
 
 def test_one_mechanism_alone(table: Path, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
     for name in ("noisy-histogram", "noisy-horvitz-thompson", "uniform-prior-dp"):
-        planned = run("plan", table, *PUBLIC, "--epsilon", 1, "--mechanism", name, "--out", plan)
-        assert planned.exit_code == 0, planned.output
-        assert f"recommended: {name}" in planned.stdout
         out = tmp_path / name
-        run("release", "--plan", plan, "--unit", "user", "--out", out)
+        asked: dict[str, Any] = {"outcomes": {"clicks": "0..5"}, "mechanism": name}
+        planned = cdp.plan(table, **asked, **NAMES)
+        assert planned.to_dict()["recommended"] == name
+        assert release_declared(table, out, **asked).exit_code == 0
         rows_only = run("estimate", out, "--rows-only")
         assert rows_only.exit_code == (2 if name.startswith("noisy-") else 0)

@@ -34,7 +34,7 @@ def test_without_a_ledger_one_line_says_that_nothing_remembers(
 ) -> None:
     assert "\n" not in NO_LEDGER
     assert "--ledger" in NO_LEDGER
-    assert "no ledger records this release" in NO_LEDGER
+    assert "No ledger: this release" in NO_LEDGER
     told = release(source, tmp_path / "first")
     assert told.stderr == NO_LEDGER + "\n"
     assert "remember" not in told.stdout
@@ -56,21 +56,19 @@ def test_a_new_name_must_be_confirmed(
 ) -> None:
     paid = ("--ledger", where, "--population")
     first = release(source, tmp_path / "out", *paid, "us-users")
-    assert_refused(first, "'us-users' is new to the ledger, which has no population yet")
-    assert_refused(first, "confirm it with new_population=True (--new-population)")
+    assert_refused(first, "'us-users' is new: the ledger is empty")
+    assert_refused(first, "Fix: confirm it with new_population=True (--new-population).")
     confirmed = release(source, tmp_path / "out", *paid, "us-users", "--new-population")
     assert confirmed.exit_code == 0, confirmed.output
     again = release(source, tmp_path / "second", *paid, "us-users", "--new-population")
-    assert_refused(
-        again, "'us-users' is not new to the ledger: leave out new_population (--new-population)"
-    )
+    assert_refused(again, "'us-users' is already in the ledger. Fix: leave out new_population")
     assert release(source, tmp_path / "second", *paid, "us-users").exit_code == 0
     for name in ("drivers", "us-merchants"):
         reserve(Ledger(str(where)), 1, name)
     # A typo is refused before the table is opened, with what it was meant to be first.
     monkeypatch.setattr(LocalTable, "read_layout", None)
     typo = release(source, tmp_path / "third", *paid, "us-user")
-    assert_refused(typo, "which has 'us-users', 'us-merchants', 'drivers'; if it shares no person")
+    assert_refused(typo, "the ledger has 'us-users', 'us-merchants', 'drivers'")
     assert len(Ledger(str(where)).releases()) == 4
     assert not (tmp_path / "third").exists()
 
@@ -80,40 +78,38 @@ def test_a_dry_run_says_what_would_be_needed(source: Path, tmp_path: Path, where
     paid = ("--dry-run", "--ledger", where, "--population")
     result = release(source, tmp_path / "out", *paid, "su")
     assert result.exit_code == 0, result.output
-    assert "note: this release would be refused: population 'su' is new to" in result.stdout
+    assert "note: This release would be rejected: Population 'su' is new" in result.stdout
     assert "--new-population" in result.stdout
     result = release(source, tmp_path / "out", *paid, "us", "--new-population")
     assert result.exit_code == 0, result.output
-    assert "this release would be refused: population 'us' is not new" in result.stdout
+    assert "This release would be rejected: Population 'us' is already" in result.stdout
     for fine in (("us",), ("su", "--new-population")):
         result = release(source, tmp_path / "out", *paid, *fine)
         assert result.exit_code == 0, result.output
-        assert "would be refused" not in result.stdout
+        assert "would be rejected" not in result.stdout
     assert len(Ledger(str(where)).releases()) == 1
 
 
 def test_it_is_confirmed_on_the_command_line_alone(
     source: Path, tmp_path: Path, where: Path
 ) -> None:
-    """A spec is used again and again; a confirmation is for once."""
-    spec = tmp_path / "spec.toml"
-    spec.write_text(f'ledger = "{where}"\npopulation = "us"\nnew_population = true\n')
-    assert_refused(
-        release(source, tmp_path / "out", "--spec", spec), "there is no option 'new_population'"
-    )
+    """An experiment file is used again and again; a confirmation is for once."""
+    file = tmp_path / "experiment.toml"
+    file.write_text(f'[privacy]\nledger = "{where}"\npopulation = "us"\nnew_population = true\n')
+    assert_refused(run("release", file), "line 4: there is no key 'new_population' in [privacy]")
     alone = release(source, tmp_path / "out", "--new-population")
     assert_refused(alone, "--new-population and --ledger-key-file) belong to a ledger")
 
 
 def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:
-    """Between a look and a reservation another process may have opened the population."""
+    """Between a pilot and a reservation another process may have opened the population."""
     ledger = Ledger(str(where))
     terms = one_question(SPACE, cdp.uniform_prior_dp(epsilon=1))
     asked: dict[str, Any] = {"terms": terms, "about": {}, "place": "x"}
-    with pytest.raises(LedgerError, match="is new to the ledger"):
+    with pytest.raises(LedgerError, match="is new: the ledger"):
         ledger.reserve("us", **asked, confirmed_new=False)
     ledger.reserve("us", **asked, confirmed_new=True)
-    with pytest.raises(LedgerError, match="is not new to the ledger"):
+    with pytest.raises(LedgerError, match="is already in the ledger"):
         ledger.reserve("us", **asked, confirmed_new=True)
     ledger.reserve("us", **asked, confirmed_new=False)
     assert len(ledger.releases()) == 2
@@ -123,7 +119,7 @@ def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:
 def test_near_misses_are_new(name: str) -> None:
     told = population_problem(name, ["ca", "us", "uk"], confirmed=False)
     assert told is not None
-    assert "which has 'us'" in told
+    assert "the ledger has 'us'" in told
 
 
 def test_many_names_stay_one_short_line() -> None:
@@ -152,7 +148,7 @@ def test_an_earlier_release_of_an_outcome_is_pointed_out(
     second = release(source, tmp_path / "3", *paid)
     assert (
         "note: the ledger has 1 earlier release of 'clicks' of population 'us'; all "
-        "releases about this population have spent epsilon 3.0, and with this one epsilon 5.0\n"
+        "releases about this population have spent ε = 3, and with this one ε = 5\n"
     ) in second.stdout
     third = json.loads(release(source, tmp_path / "4", *paid, "--json").stdout)
     assert any("the ledger has 2 earlier releases of 'clicks'" in n for n in third["plan"]["notes"])

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from cli_runs import assert_refused, release, run
+from cli_runs import assert_refused, release, release_declared, run
 from clusterdp.ledger import _store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner import job
@@ -53,12 +53,12 @@ def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Pat
         assert "reserved as release" in result.stderr
     refused = spend(source, tmp_path / "third", where)
     assert refused.exit_code == 2
-    assert "the budget of population 'us' does not allow it" in refused.stderr
-    assert "No outcome was read, and nothing was spent" in refused.stderr
+    assert "Not enough budget for 'us'" in refused.stderr
+    assert "No outcome was read and nothing was spent" in refused.stderr
     assert not (tmp_path / "third").exists()
     (balance,) = shown(where)["populations"]
     assert balance["basic_epsilon"] == pytest.approx(4)
-    assert [one["status"] for one in balance["releases"]] == ["committed", "committed"]
+    assert [one["status"] for one in balance["releases"]] == ["published", "published"]
     other = release(
         *(source, tmp_path / "third", "--ledger", where, "--epsilon", 4),
         *("--population", "ca", "--new-population"),
@@ -71,7 +71,7 @@ def test_over_the_cap_is_refused_before_an_outcome_is_read(
 ) -> None:
     interrupt(monkeypatch, pipeline, "count_and_draw", AssertionError)
     refused = spend(source, tmp_path / "out", where, "--epsilon", 5)
-    assert "does not allow it" in refused.stderr
+    assert "Not enough budget" in refused.stderr
     allowed = spend(source, tmp_path / "out", where, "--epsilon", 4)
     assert isinstance(allowed.exception, AssertionError)
 
@@ -84,12 +84,12 @@ def test_a_refused_table_gives_its_budget_back(
     # The rows of a small table are checked before anything is on record.
     refused = spend(path, tmp_path / "out", where)
     assert refused.exit_code == 2
-    assert "has values outside the outcome space" in refused.stderr
+    assert "has values outside the allowed values" in refused.stderr
     assert shown(where)["populations"] == []
     monkeypatch.setattr(job, "_SMALL_TABLE", 0)
     refused = spend(path, tmp_path / "out", where)
     assert refused.exit_code == 2
-    assert "has values outside the outcome space" in refused.stderr
+    assert "has values outside the allowed values" in refused.stderr
     assert "(the budget was given back)" in refused.stderr
     (balance,) = shown(where)["populations"]
     assert balance["remaining_epsilon"] == 4
@@ -125,7 +125,8 @@ def test_an_interrupted_release_is_finished(
     tmp_path = where.parent
     with monkeypatch.context() as patched:
         interrupt(patched, module, name, KeyboardInterrupt)
-        stopped = spend(source, tmp_path / "out", where, "--mechanism", mechanism)
+        paid = {"ledger": where, "population": "us", "mechanism": mechanism}
+        stopped = release_declared(source, tmp_path / "out", "--new-population", **paid)
     assert stopped.exit_code == 130
     assert "the budget stays reserved; finish with: clusterdp release --resume" in stopped.stderr
     assert not (tmp_path / "out").exists()
@@ -153,7 +154,7 @@ def test_an_interrupted_release_is_finished(
             for name, array in ours.arrays().items():
                 assert np.array_equal(array, theirs.arrays()[name])
     (balance,) = shown(where)["populations"]
-    assert [one["status"] for one in balance["releases"]] == ["committed"]
+    assert [one["status"] for one in balance["releases"]] == ["published"]
     assert balance["basic_epsilon"] == unfinished["epsilon"]
     assert run("verify", tmp_path / "out").exit_code == 0
     again = run("release", "--resume", unfinished["release_id"], "--ledger", where)
@@ -212,7 +213,7 @@ def test_published_and_not_committed(
     assert resumed.exit_code == 0, resumed.output
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     (committed,) = shown(where)["populations"][0]["releases"]
-    assert committed["status"] == "committed"
+    assert committed["status"] == "published"
     assert committed["folder"] == str(tmp_path / "out")
 
 
@@ -249,7 +250,7 @@ def test_what_was_sealed_is_all_that_can_be_published(
         patched.setattr(publishing, "write_readme", lambda *_: "another release")
         refused = run(*resume, "--out", tmp_path / "second")
     assert refused.exit_code == 2
-    assert "this would be another release than the one" in refused.stderr
+    assert "this differs from the release" in refused.stderr
     assert not (tmp_path / "second").exists()
     assert run(*resume, "--out", tmp_path / "second").exit_code == 0
     names = [path.name for path in (tmp_path / "out").iterdir()]
@@ -264,7 +265,8 @@ def test_names_of_populations(source: Path, tmp_path: Path, where: Path) -> None
     result = release(
         source, tmp_path / "dry", "--ledger", where, "--population", " us ", "--dry-run"
     )
-    assert "has epsilon 2 left" in result.stdout
+    said = " ".join(result.stdout.split())
+    assert "'us': this release needs ε = 2, and ε = 2 remains (cap ε = 4)" in said
     for name in ("", " ", "a\nb", "\x1b[31mred"):
         refused = release(source, tmp_path / "dry", "--ledger", where, "--population", name)
         assert refused.exit_code == 2
@@ -314,9 +316,10 @@ def test_a_dry_run_shows_the_budget_and_spends_nothing(
 ) -> None:
     result = spend(source, tmp_path / "out", where, "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "has epsilon 4 left" in result.stdout
+    said = " ".join(result.stdout.split())
+    assert "'us': this release needs ε = 2, and ε = 4 remains (cap ε = 4)" in said
     result = spend(source, tmp_path / "out", where, "--dry-run", "--epsilon", 5)
-    assert "note: this release would be refused: the budget of population" in result.stdout
+    assert "note: This release would be rejected: Not enough budget" in result.stdout
     assert shown(where)["populations"] == []
 
 
@@ -328,9 +331,8 @@ def test_show_is_for_people(
     unfinished = leave_unfinished(monkeypatch, source, tmp_path / "out", where)
     text = run("ledger", "show", where).stdout
     assert "█" * 24 + "░" * 8 in text
-    assert "3.0 of 4.0  basic composition: this decides" in text
-    assert "left for one more release: epsilon 1\n" in text
-    assert f"{unfinished} is unfinished: clusterdp release --resume {unfinished}" in text
+    assert "3 of 4 spent, 1 remaining\n" in text
+    assert f"{unfinished} is unfinished. Resume with: clusterdp release --resume" in text
     assert_refused(run("ledger", "show", where, "--population", "ca"), "nothing was spent on 'ca'")
 
 
@@ -372,13 +374,13 @@ def test_encrypted_from_init_to_commit(
     run("ledger", "init", plain, "--cap-epsilon", 4)
     assert_refused(
         spend(source, tmp_path / "out", plain, "--ledger-key-file", key_file),
-        "a key file was given, but this ledger keeps keys unencrypted",
+        "a key file was given, but this ledger does not encrypt keys",
     )
     result = spend(source, tmp_path / "out", where, "--ledger-key-file", key_file)
     assert result.exit_code == 0, result.output
     phrase = tmp_path / "phrase.db"
     assert_refused(
-        run("ledger", "init", phrase, "--cap-epsilon", 4, "--passphrase"), "there is no terminal"
+        run("ledger", "init", phrase, "--cap-epsilon", 4, "--passphrase"), "There is no terminal"
     )
     monkeypatch.setenv("CLUSTERDP_LEDGER_PASSPHRASE", "correct horse")
     assert run("ledger", "init", phrase, "--cap-epsilon", 4, "--passphrase").exit_code == 0
@@ -387,9 +389,8 @@ def test_encrypted_from_init_to_commit(
     assert_refused(spend(source, tmp_path / "third", phrase), "not the ledger's passphrase")
 
 
-def test_a_spec_may_name_the_ledger(source: Path, tmp_path: Path, where: Path) -> None:
-    spec = tmp_path / "spec.toml"
-    spec.write_text(f'ledger = "{where}"\npopulation = "us"\n', encoding="utf-8")
-    result = release(source, tmp_path / "out", "--spec", spec, "--new-population")
+def test_an_experiment_file_may_name_the_ledger(source: Path, tmp_path: Path, where: Path) -> None:
+    paid = {"ledger": where, "population": "us"}
+    result = release_declared(source, tmp_path / "out", "--new-population", **paid)
     assert result.exit_code == 0, result.output
     assert len(shown(where)["populations"]) == 1

@@ -2,69 +2,95 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import polars as pl
+import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from clusterdp import demo
 from clusterdp.channels import RowRule
-from clusterdp.cli.app import app
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.categories import CategoriesRecord
 from clusterdp.outcomes.declaration import DeclaredRecord
-from clusterdp.published.manifest import BeforeLook, ColumnNames, Manifest
+from clusterdp.privacy.accounting import Guarantee
+from clusterdp.published.manifest import BeforePilot, ColumnNames, Manifest
+from clusterdp.spec._experiment_text import SECTIONS
 from clusterdp.spec.provenance import Provenance, Spent
-from clusterdp.spec.terms import GuaranteeTerms, QuestionTerms
+from clusterdp.spec.terms import QuestionTerms
 from clusterdp.statistics import Statistic
-from clusterdp.statistics.look import NoisyLook
+from clusterdp.statistics.pilot import NoisyPilot
 from clusterdp.storage.folder import FileSum
+from sitepages.pages import Page
+from sitepages.running import run_block
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EVERY_DOCUMENT = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 NAMED_CODE = re.compile(r"`([a-z_/]+/[a-z_]+\.py)(?:: ([\w.]+))?`")
 # The module that a worked example adds.
 EXAMPLE = "src/clusterdp/statistics/positives.py"
 
 
-@pytest.fixture
-def names(table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the examples take for given: a table, a published folder, an analyst's table."""
-    monkeypatch.chdir(tmp_path)
-    source = tmp_path / "clicks.parquet"
-    table.write_parquet(source)
-    options = "--unit user --arm treated --cluster market --outcome clicks=0..3"
-    arguments = ["release", str(source), *options.split(), "--epsilon", "2"]
-    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "published")])
-    assert done.exit_code == 0, done.output
-    segments = table.select(
-        "user",
-        tier=pl.when(pl.col("user") % 3 == 0).then(pl.lit("gold")).otherwise(pl.lit("basic")),
-        region=pl.col("user") % 2,
-        before=pl.col("secret"),
-    )
-    opened = ((pl.col("treated") == 1) & (pl.col("user") % 3 > 0)).cast(pl.Int64)
-    opens = table.select("user", opened=opened)
-    given = {"frame": table, "segments": segments, "opens": opens}
-    return {**given, "folder": tmp_path / "published"}
+@pytest.fixture(scope="module")
+def readme() -> Page:
+    return Page.read(ROOT / "README.md")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_examples_run(
-    document: Path, names: dict[str, Any], capsys: pytest.CaptureFixture[str]
+def assert_shown(shown: str, printed: str) -> None:
+    """Every line of an example was printed, but for its numbers; `...` leaves lines out."""
+    lines = {skeleton(line) for line in printed.splitlines()}
+    missing = [line for line in shown.splitlines() if line != "..." and skeleton(line) not in lines]
+    assert missing == [], printed
+
+
+def skeleton(line: str) -> str:
+    """A line without what differs from run to run: numbers, marks of charts, spaces."""
+    return " ".join(re.sub(r"[^A-Za-z:,]+", " ", line).split())
+
+
+def test_the_python_of_the_readme_runs(
+    readme: Page,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The examples of one document, in their order, one after the other."""
-    for code in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
-        exec(code, names)  # noqa: S102 - our own documents
-        printed = capsys.readouterr().out
-        for promised in re.findall(r"^print\(.*\)\s+# (.*)$", code, re.MULTILINE):
-            assert promised in printed
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block, after in itertools.pairwise(readme.blocks):
+        if block.language == "python":
+            exec(block.code, names)  # noqa: S102 - our own document
+            assert_shown(after.code, capsys.readouterr().out)
+    assert names
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(
+    readme: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the tables that the demo writes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    campaign = demo.simulate_campaign(np.random.default_rng())
+    demo.FOLDER.mkdir()
+    campaign.owner.write_parquet(demo.FOLDER / "funnel.parquet")
+    campaign.analyst.write_csv(demo.FOLDER / "crm.csv")
+    (experiment,) = [block.code for block in readme.blocks if block.language == "toml"]
+    Path("experiment.toml").write_text(experiment, encoding="utf-8")
+    examples = [block for block in readme.blocks if block.code.startswith("$ clusterdp ")]
+    assert len(examples) == 3
+    for example in examples:
+        command, _, shown = example.code.removeprefix("$ ").partition("\n")
+        answered = command.replace("release", "release --yes")  # as a reader answers its question
+        block = dataclasses.replace(example, language="sh", code=answered)
+        assert_shown(shown, run_block(readme, block, {}))
 
 
 def test_code_that_documents_name_exists() -> None:
@@ -80,13 +106,21 @@ def test_code_that_documents_name_exists() -> None:
 
 
 def test_the_format_describes_every_key_of_a_manifest() -> None:
-    described = (ROOT / "docs" / "format.md").read_text()
-    kinds: list[type[Struct]] = [Manifest, QuestionTerms, ColumnNames, GuaranteeTerms, FileSum]
-    kinds += [CategoriesRecord, DeclaredRecord, BeforeLook, NoisyLook, Provenance, Spent]
+    described = (ROOT / "docs" / "reference" / "folder.md").read_text()
+    kinds: list[type[Struct]] = [Manifest, QuestionTerms, ColumnNames, FileSum]
+    kinds += [CategoriesRecord, DeclaredRecord, BeforePilot, NoisyPilot, Provenance, Spent]
     kinds += [Mechanism, *get_args(Statistic), *get_args(RowRule)]
     tags = [kind.__struct_config__.tag for kind in kinds if kind.__struct_config__.tag]
     keys = [field for kind in kinds for field in kind.__struct_fields__]
+    keys += [field.name for field in dataclasses.fields(Guarantee)]
     assert [name for name in (*keys, *tags) if f"`{name}`" not in described] == []
+
+
+def test_the_reference_has_every_key_of_an_experiment_file() -> None:
+    described = (ROOT / "docs" / "reference" / "experiment_file.md").read_text()
+    words = set(re.findall(r"\w+", described))
+    keys = [key for section, keys in SECTIONS.items() for key in (section, *keys)]
+    assert [key for key in keys if key not in words] == []
 
 
 def test_links_between_documents_lead_somewhere() -> None:

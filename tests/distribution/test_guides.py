@@ -1,4 +1,4 @@
-"""The guides for other people's tools run as they are printed, on two and on three arms."""
+"""The page of other tools runs as it is printed, on two and on three arms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sitepages.pages import DOCS, Page
 if TYPE_CHECKING:
     import numpy as np
 
-GUIDES = DOCS / "guides"
+PAGE = Page.read(DOCS / "analyst" / "other_tools.md")
 
 
 @pytest.fixture(params=[2, 3], ids=["two arms", "three arms"])
@@ -46,27 +46,29 @@ def folder(
     )
     cdp.publish(
         users,
-        out=tmp_path / "published",
+        out=tmp_path / "mailing",
         unit="user",
         arm="arm",
         control="control",
         cluster="market",
         outcomes={"clicks": "0..3"},
-        keep=["age", "before"],
+        passthrough=["age", "before"],
         folds=2,
         epsilon=2,
     )
     tiers = pl.Series(["gold", "basic"]).gather(age % 2)
     users.select("user", tier=tiers).write_parquet(tmp_path / "crm.parquet")
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "published"
+    return tmp_path / "mailing"
 
 
-def run_page(name: str) -> tuple[dict[str, Any], list[list[tuple[Any, ...]]], list[str]]:
-    """Run a page: what Python's names stand for, what queries gave, and what R printed."""
-    names: dict[str, Any] = {}
+def run_section(name: str) -> tuple[dict[str, Any], list[list[tuple[Any, ...]]], list[str]]:
+    """Run a section: what Python's names stand for, what queries gave, and what R printed."""
+    begin = PAGE.text.index(f"\n## {name}\n")
+    end = PAGE.text.find("\n## ", begin + 1)
+    names: dict[str, Any] = {"cdp": cdp}
     rows, printed = [], []
-    for block in Page.read(GUIDES / name).blocks:
+    for block in Page(path=PAGE.path, text=PAGE.text[begin:end]).blocks:
         if block.language == "python":
             exec(block.code, names)  # noqa: S102 - our own documents
         elif block.language == "sql":
@@ -96,15 +98,15 @@ def effects_of(folder: Path) -> dict[str, float]:
 
 # Libraries of the guides warn about their own dependencies.
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("page", ["tea_tasting.md", "pyfixest.md", "statsmodels.md"])
+@pytest.mark.parametrize("page", ["tea-tasting", "pyfixest", "statsmodels"])
 def test_the_effects_of_a_library_are_those_of_estimate(page: str, folder: Path) -> None:
-    names, _, _ = run_page(page)
+    names, _, _ = run_section(page)
     assert names["effects"] == pytest.approx(effects_of(folder), abs=1e-9)
 
 
 @pytest.mark.filterwarnings("default")
 def test_tea_tasting_reports_the_intervals_of_estimate(folder: Path) -> None:
-    names, _, _ = run_page("tea_tasting.md")
+    names, _, _ = run_section("tea-tasting")
     for effect in cdp.estimate(folder).effects:
         (report,) = names["reports"][effect.of.arm].values()
         assert report.effect_size == pytest.approx(effect.effect, abs=1e-9)
@@ -116,11 +118,11 @@ def test_tea_tasting_reports_the_intervals_of_estimate(folder: Path) -> None:
 
 # Libraries of the guides warn about their own dependencies.
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("page", ["scikit_learn.md", "econml.md"])
+@pytest.mark.parametrize("page", ["scikit-learn", "EconML"])
 def test_uplift_is_measured_on_the_fold_that_was_held_out(page: str, folder: Path) -> None:
-    names, _, _ = run_page(page)
+    names, _, _ = run_section(page)
     assert list(names["effects"]) == sorted(effects_of(folder))
-    held = cdp.calibrated_rows(folder, holdout=1).collect()
+    held = cdp.calibrated_rows(folder, fold=1).collect()
     for arm, effect in names["effects"].items():
         target = held.join(names["chosen"][arm], on="user").filter("target")
         sizes = dict(target.group_by("arm").len().iter_rows())
@@ -128,7 +130,8 @@ def test_uplift_is_measured_on_the_fold_that_was_held_out(page: str, folder: Pat
 
 
 def test_queries_give_the_means_of_estimate(folder: Path) -> None:
-    _, (means, effects, segments), _ = run_page("duckdb.md")
+    run_section("Calibrated rows")
+    _, (means, effects, segments), _ = run_section("DuckDB")
     by_arm = {arm: mean for arm, mean, _ in means}
     control_mean = cdp.estimate(folder).effects[0].control_mean
     assert by_arm["control"] == pytest.approx(control_mean, abs=1e-9)
@@ -143,16 +146,8 @@ def test_queries_give_the_means_of_estimate(folder: Path) -> None:
 
 
 def test_r_fits_the_effects_of_estimate(folder: Path) -> None:
-    _, _, (printed,) = run_page("r.md")
+    _, _, (printed,) = run_section("R")
     names, values = printed.strip().split("\n")[-2:]
     fitted = zip(names.split(), map(float, values.split()), strict=True)
     found = {name.removeprefix("arm"): value for name, value in fitted}
     assert found == pytest.approx(effects_of(folder), abs=1e-9)
-
-
-def test_the_first_page_makes_the_folder_and_shows_the_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_page("README.md")
-    assert "clicks_calibrated" in capsys.readouterr().out

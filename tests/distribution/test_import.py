@@ -72,7 +72,7 @@ def test_importing_the_package_loads_nothing_heavy(capsys: pytest.CaptureFixture
 def test_in_memory_both_people_need_neither_module(source: Path, published: Path) -> None:
     done = run(_BLOCKED + _IN_MEMORY, source, published)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("300 vs 300") == 2
+    assert done.stdout.count("600 units") == 2
 
 
 def test_without_locks_no_folder_is_published(source: Path, tmp_path: Path) -> None:
@@ -80,6 +80,6 @@ def test_without_locks_no_folder_is_published(source: Path, tmp_path: Path) -> N
     options = (*PARTS, "--epsilon", 2, "--out", out)
     done = run(_BLOCKED + _COMMAND, "release", source, *options)
     assert done.returncode == 2, done.stderr
-    assert "a folder can be published on Linux and macOS only" in done.stderr.splitlines()[-1]
+    assert "a folder can be published on Linux and macOS only" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("*out*"))

@@ -90,7 +90,7 @@ def test_the_wheel_releases_and_estimates(table: pl.DataFrame, tmp_path: Path) -
     names = zipfile.ZipFile(wheel).namelist()
     assert {"clusterdp/py.typed", "clusterdp/studies/youtube_top50.csv"} <= set(names)
     assert {
-        "clusterdp/estimation/templates/report.html",
+        "clusterdp/planning/templates/plan.html",
         "clusterdp/document/templates/base.html",
     } <= set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"clusterdp"}
@@ -101,5 +101,5 @@ def test_the_wheel_releases_and_estimates(table: pl.DataFrame, tmp_path: Path) -
     table.write_parquet(work / "clicks.parquet")
     options = [*PARTS, "--epsilon", 2, "--out", "published"]
     run(programs / "clusterdp", "release", "clicks.parquet", *options, cwd=work)
-    assert "300 vs 300" in run(programs / "clusterdp", "estimate", "published", cwd=work)
-    assert run(programs / "python", "-c", _IN_MEMORY, cwd=work).count("300 vs 300") == 2
+    assert "1 vs 0 (control), 600 units" in run(programs / "clusterdp", "estimate", "published", cwd=work)
+    assert run(programs / "python", "-c", _IN_MEMORY, cwd=work).count("1 vs 0 (control), 600 units") == 2

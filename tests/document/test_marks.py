@@ -11,12 +11,12 @@ HOSTILE = "<script>alert(1)</script>"
 def test_a_mark_stands_on_its_lines_and_its_numbers_do_not_overlap() -> None:
     scale = Logarithmic(1, 8)
     lines = [
-        ChartLine("one", [1.0, 2.0, 8.0], [4.0, 2.0, 1.0], limit=1.0),
+        ChartLine("one", [1.0, 2.0, 8.0], [4.0, 2.0, 1.0], [1.0, 1.0, 1.0]),
         ChartLine("other", [1.0, 2.0, 8.0], [4.1, 2.1, 1.1]),
     ]
     x, y = Axis("x", scale), Axis("y", scale)
     marked = Marked(1, ["a", "b"], ["2.0", HOSTILE])
-    drawn = line_chart(lines, x, y, title="t", description="d", limits="limit", marked=marked)
+    drawn = line_chart(lines, x, y, title="t", description="d", gap="cost", marked=marked)
     marks = mark_places(lines, x, y)
     assert [mark.x for mark in marks] == sorted(mark.x for mark in marks)
     for mark in marks:
@@ -26,6 +26,8 @@ def test_a_mark_stands_on_its_lines_and_its_numbers_do_not_overlap() -> None:
     assert marks[-1].anchor == "end"
     for level in marks[1].ys:
         assert f'cx="{marks[1].x:.1f}" cy="{level:.1f}"' in drawn
-    assert drawn.count('class="limit"') == 2  # the line, and the legend
+    assert drawn.count('class="limit"') == drawn.count('class="gap"') == 1
+    assert drawn.count(">cost<") == 1
+    assert all(f">{line.name}<" in drawn for line in lines)
     assert drawn.count("data-slot=") == 2
     assert "<script" not in drawn

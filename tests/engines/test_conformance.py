@@ -108,7 +108,7 @@ def test_private_clusters_of_blocks_are_released_alike(
     )
     columns = replace(BLOCK_COLUMNS, private_cluster=True)
     mechanisms = asked_of_some(
-        cdp.optimal(epsilon=1.2, look=0.1), cdp.optimal(epsilon=1.2, look=0.1, noise_scale=20)
+        cdp.optimal(epsilon=1.2, pilot=0.1), cdp.optimal(epsilon=1.2, pilot=0.1, noise_scale=20)
     )
     released = {}
     for name, frame in {"local": table, "spark": to_spark(spark, table)}.items():
@@ -126,8 +126,8 @@ def test_private_clusters_of_blocks_are_released_alike(
         assert made.guarantee == read.guarantee
     assert released["spark"][0].equals(released["local"][0])
     assert released["spark"][1] == released["local"][1]
-    local, spark_look = (tmp_path / name / "look.parquet" for name in ("local", "spark"))
-    assert local.read_bytes() == spark_look.read_bytes()
+    local, spark_pilot = (tmp_path / name / "pilot.parquet" for name in ("local", "spark"))
+    assert local.read_bytes() == spark_pilot.read_bytes()
     given = table.select("user", own="market").join(released["local"][0], on="user")
     assert 0 < (given["own"].cast(pl.String) == given["market_noisy"]).sum() < len(table)
 
@@ -141,10 +141,10 @@ def test_kept_columns_that_reveal_a_private_cluster_are_noticed(
     case = Case(kept=("twin", "other"), clusters=MARKETS)
     for frame in (given, to_spark(spark, given)):
         with pytest.warns(
-            cdp.OwnerNotice, match="column 'twin' is kept and gives 'market'"
+            cdp.OwnerNotice, match="column 'twin' almost certainly reveals 'market'"
         ) as said:
             release(frame, case, case.columns())
-        assert len([one for one in said if "is kept" in str(one.message)]) == 1
+        assert len([one for one in said if "passthrough column" in str(one.message)]) == 1
 
 
 @pytest.mark.spark

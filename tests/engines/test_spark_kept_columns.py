@@ -96,7 +96,7 @@ def test_an_owner_of_a_frame_is_warned_and_gets_the_release(
     table: pl.DataFrame, spark: SparkSession
 ) -> None:
     rows = spark.createDataFrame(table.with_columns(copy=17 - 3 * pl.col("clicks")).to_arrow())
-    with pytest.warns(cdp.OwnerNotice, match="column 'copy' is kept and gives 'clicks' away"):
+    with pytest.warns(cdp.OwnerNotice, match="column 'copy' almost certainly reveals 'clicks'"):
         released = release(rows, "copy")
     assert released.units.count() == len(table)
     with warnings.catch_warnings():
@@ -112,7 +112,7 @@ def release(rows: object, kept: str) -> cdp.Release:
         unit="user",
         arm="treated",
         cluster="market",
-        keep=(kept,),
+        passthrough=(kept,),
     )
 
 

@@ -13,6 +13,7 @@ import clusterdp as cdp
 from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.reading import covariates
 from clusterdp.estimation.reading import covariates as covariate_rows
+from clusterdp.estimation.report.screen import estimate_text
 
 PARTS: dict[str, Any] = {
     "unit": "user",
@@ -130,10 +131,10 @@ def test_units_that_lack_a_covariate_stay(release: cdp.Release, known: pl.DataFr
     found = cdp.estimate(release, segments=some, adjust=["before", "region"])
     assert found.effects[1].n_treated + found.effects[1].n_control == 600
     assert np.isfinite(found.effects[1].std_error)
-    notes = [note for note in found.notes if " units without " in note]
-    assert [note.split(":")[0] for note in notes] == [
-        "35 units without before",
-        "30 units without region",
+    notes = [note for note in found.notes if " units have no " in note]
+    assert [note.split(".")[0] for note in notes] == [
+        "35 units have no before",
+        "30 units have no region",
     ]
 
 
@@ -197,11 +198,11 @@ def test_one_of_two_is_to_be_reported(release: cdp.Release, known: pl.DataFrame)
         ("vip=True", True),
         ("vip=True (adjusted)", False),
     ]
-    assert "* to report: the adjusted effect" in str(found)
-    assert str(found).count("yes *") == 2
+    assert "Covariate-adjusted (CUPED) for" in str(found)
+    assert estimate_text(found, 200, verbose=True).count("yes *") == 4
     alone = cdp.estimate(release, segments=small, by="vip")
     assert all(one.to_report for one in alone.effects)
-    assert "to report" not in str(alone)
+    assert "CUPED" not in str(alone)
 
 
 def test_covariates_that_cannot_be_adjusted_for(release: cdp.Release, known: pl.DataFrame) -> None:
@@ -209,9 +210,9 @@ def test_covariates_that_cannot_be_adjusted_for(release: cdp.Release, known: pl.
         id=pl.col("user").cast(pl.String), none=pl.lit(None, pl.Float64), day=pl.date(2026, 1, 1)
     )
     refused = {
-        "id": "it has 600 values, and at most 50 have slopes",
-        "none": "no released unit has it",
-        "day": "it holds Date; make numbers or text of it",
+        "id": "it has 600 categories, and the limit is 50",
+        "none": "every released unit lacks it",
+        "day": "its type is Date",
         "colour": "there is no such column",
     }
     for name, message in refused.items():

@@ -44,8 +44,8 @@ def estimate(
             table,
             unit="pupil",
             arm="arm",
-            assigned_by="school",
-            keep="tier",
+            randomization_unit="school",
+            passthrough="tier",
             outcomes={"passed": "0,1"},
             mechanism=mechanism,
         )
@@ -57,7 +57,7 @@ def test_standard_errors_are_of_groups_and_the_result_says_so(rng: np.random.Gen
     found = estimate(table)
     by_units = float(table["passed"].to_numpy().var()) * 4 / len(table)
     assert found.std_error**2 > 1.5 * by_units  # about 6 times; chance gives less than 3 at times
-    assert "arms were assigned by school" in str(found)
+    assert any("school is the randomization unit" in one for one in found.method)
     with pytest.raises(cdp.ParameterError, match="leave out adjust"):
         estimate(table, adjust="tier")
 
@@ -66,7 +66,12 @@ def test_standard_errors_are_of_groups_and_the_result_says_so(rng: np.random.Gen
 def test_what_shows_no_groups_is_not_published(name: str, rng: np.random.Generator) -> None:
     """Nothing in such a release says how groups differ: its intervals covered 60 and 87%."""
     table = schools(12, rng)
-    asked: dict[str, Any] = {"unit": "pupil", "arm": "arm", "assigned_by": "school", "epsilon": 2}
+    asked: dict[str, Any] = {
+        "unit": "pupil",
+        "arm": "arm",
+        "randomization_unit": "school",
+        "epsilon": 2,
+    }
     asked["outcomes"] = {"passed": "0,1"}
     for act in (cdp.plan, cdp.release):
         with pytest.raises(cdp.ParameterError, match="how groups differ"):
@@ -81,13 +86,13 @@ def test_a_breakdown_by_groups_that_gets_nothing_is_said() -> None:
         units.with_columns(arm=pl.col("village") % 2),
         unit="id",
         arm="arm",
-        assigned_by="village",
+        randomization_unit="village",
         breakdown="village",
         outcomes={"score": "number:0..10"},
-        reference={"score": "mean:5,std:2"},
+        baseline={"score": "mean:5,std:2"},
         epsilon=2,
     )
-    assert "the breakdown by village gets 0% of epsilon" in repr(plan)
+    assert "The breakdown by village gets 0% of ε." in repr(plan)
 
 
 def test_one_group_in_an_arm_has_no_interval(rng: np.random.Generator) -> None:
@@ -97,9 +102,9 @@ def test_one_group_in_an_arm_has_no_interval(rng: np.random.Generator) -> None:
 
 def test_few_groups_are_the_reason_of_a_wide_interval(rng: np.random.Generator) -> None:
     """At an ε where privacy adds next to nothing: elsewhere its noise may be all that is seen."""
-    notes = estimate(schools(6, rng), cdp.optimal(epsilon=12)).notes
-    (note,) = [one for one in notes if "standard errors are of" in one]
-    assert "Groups are few" in note
+    notes = estimate(schools(6, rng), cdp.optimal(epsilon=12)).method
+    (note,) = [one for one in notes if "cluster-robust" in one]
+    assert "There are few groups" in note
     assert "% of the variance" in note
 
 
@@ -109,16 +114,16 @@ def test_plans_and_cards_predict_with_the_groups(
 ) -> None:
     """The variance of an arm's mean is σ²((1 − ρ)/n + ρΣw²), and tests have few degrees."""
     table = schools(12, rng)
-    options: dict[str, Any] = {"unit": "pupil", "arm": "arm", "assigned_by": "school"}
+    options: dict[str, Any] = {"unit": "pupil", "arm": "arm", "randomization_unit": "school"}
     options |= {"epsilon": 2.0, "group_correlation": correlation}
-    plan = cdp.plan(table, outcomes={"passed": "0,1"}, reference={"passed": 0.4}, **options)
+    plan = cdp.plan(table, outcomes={"passed": "0,1"}, baseline={"passed": 0.4}, **options)
     rho, shares = 0.1 if correlation is None else correlation, table["arm", "school"]
     expected = 0.0
     for arm in (0, 1):
         sizes = shares.filter(pl.col("arm") == arm)["school"].value_counts()["count"].to_numpy()
         within, between = 1 / sizes.sum(), (sizes**2).sum() / sizes.sum() ** 2
         expected += 0.4 * 0.6 * ((1 - rho) * within + rho * between)
-    found = plan.to_dict()["visible"]["everyone"]["passed"]
+    found = plan.to_dict()["visible"]["all units"]["passed"]
     assert found["sampling_std_error"] == pytest.approx(expected**0.5)
     # Five degrees in each arm at most: beyond the 2.8 of many.
     assert found["detectable_effect"] > 3 * found["std_error"]
@@ -135,10 +140,10 @@ def test_plans_and_cards_predict_with_the_groups(
 
 def test_a_correlation_needs_groups_and_is_a_share(rng: np.random.Generator) -> None:
     options: dict[str, Any] = {"arm": "arm", "outcomes": {"passed": "0,1"}, "epsilon": 1.0}
-    with pytest.raises(cdp.ParameterError, match="give assigned_by"):
+    with pytest.raises(cdp.ParameterError, match="give randomization_unit"):
         cdp.plan(schools(9, rng), group_correlation=0.1, **options)
     with pytest.raises(cdp.ParameterError, match=r"lie in \[0, 1\]"):
-        cdp.plan(schools(9, rng), group_correlation=1.5, assigned_by="school", **options)
+        cdp.plan(schools(9, rng), group_correlation=1.5, randomization_unit="school", **options)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ N_RELEASES = 60
 PARTS: dict[str, Any] = {"unit": "unit", "arm": "arm", "cluster": "cluster", "missing": ["y"]}
 # At ε = 20 less than one row in 1,000 is released as another; each moves a mean by at most 0.003.
 CLOSE = 0.02
-CERTAIN = Covariance(0.0, 0.0, 0.0)
+CERTAIN = Covariance(0.0, 0.0, 0.0, 0.0)
 
 
 def exact_arm(units: Units, arm: int) -> _Arm:
@@ -78,13 +78,13 @@ def test_a_share_that_differs_is_warned_of(rng: np.random.Generator) -> None:
     released = cdp.release(table, outcomes={"y": "0..5"}, mechanism=mechanism, **PARTS)
     estimate = cdp.estimate(released)
     assert any(
-        note.startswith("attrition: y_observed differs")
+        note.startswith("Attrition: response rates differ")
         for note in estimate.warnings + estimate.notes
     )
     bounds = estimate.bounds[0]
     assert bounds.trimmed == 0
     assert bounds.limits[0] <= bounds.low <= bounds.high <= bounds.limits[1]
-    assert "of those who would be observed in either arm" in repr(estimate)
+    assert "Lee bounds for y" in repr(estimate)
     # The means of those observed, from the published columns alone.
     means = released.units.group_by("arm").agg(
         pl.col("y_times_observed_debiased").mean() / pl.col("y_observed_debiased").mean()
@@ -121,7 +121,7 @@ def test_bounds_that_were_widened_are_said_to_be(rng: np.random.Generator) -> No
     table = make_units("by arm", "0..5").table(rng).head(400)
     released = cdp.release(table, outcomes={"y": "0..5"}, mechanism=cdp.optimal(epsilon=2), **PARTS)
     estimate = cdp.estimate(released)
-    (bounds,), said = estimate.bounds, "widened to hold the effect on those observed"
+    (bounds,), said = estimate.bounds, "widened to include"
     assert bounds.low - 1e-9 <= estimate["y"].effect <= bounds.high + 1e-9
     for is_widened in (False, True):
         changed = replace(estimate, bounds=(replace(bounds, widened=is_widened),))
@@ -175,12 +175,16 @@ def test_metrics_are_asked_of_those_observed(rng: np.random.Generator) -> None:
 def test_in_segments_and_beside_what_is_not_given(rng: np.random.Generator) -> None:
     table = make_units("by arm", "0..5").table(rng).with_columns(vip=pl.col("unit") % 2 == 0)
     released = cdp.release(
-        table, outcomes={"y": "0..5"}, keep=["vip"], mechanism=cdp.optimal(epsilon=4), **PARTS
+        table,
+        outcomes={"y": "0..5"},
+        passthrough=["vip"],
+        mechanism=cdp.optimal(epsilon=4),
+        **PARTS,
     )
     estimate = cdp.estimate(released, by="vip", differences="rest")
     assert estimate["y", "vip=True"].std_error > estimate["y", "overall"].std_error
     assert any(
-        "are of means alone, not of y" in note for note in estimate.warnings + estimate.notes
+        "means only. y is shown without" in note for note in estimate.warnings + estimate.notes
     )
 
 
@@ -200,5 +204,5 @@ def test_where_rows_do_not_tell_the_distribution(
     estimate = cdp.estimate(released)
     wide = estimate.bounds[0]
     assert (sharp.from_ends, wide.from_ends) == (False, True)
-    assert "from the declared ends" in repr(estimate)
+    assert "They use the declared range" in repr(estimate)
     assert wide.high > sharp.high  # a third of outcomes are at the lower end, which is sharp there

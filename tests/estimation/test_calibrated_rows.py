@@ -69,13 +69,13 @@ def by_arm(rows: pl.DataFrame, weight: pl.Expr, column: str = "calibrated") -> d
 ALIKE, WITHIN = pl.col("user") * 0 + 1, pl.col("stratified_weight")
 
 
-@pytest.mark.parametrize("holdout", [None, 1])
-def test_means_of_arms_are_those_of_estimate(table: pl.DataFrame, holdout: int | None) -> None:
+@pytest.mark.parametrize("fold", [None, 1])
+def test_means_of_arms_are_those_of_estimate(table: pl.DataFrame, fold: int | None) -> None:
     release = released(table)
-    rows = cdp.calibrated_rows(release, holdout=holdout)
-    plain = means(cdp.estimate(release, estimator="unstratified", holdout=holdout))
+    rows = cdp.calibrated_rows(release, fold=fold)
+    plain = means(cdp.estimate(release, estimator="unstratified", fold=fold))
     assert by_arm(rows, ALIKE) == pytest.approx(plain, abs=1e-9)
-    within = means(cdp.estimate(release, holdout=holdout))
+    within = means(cdp.estimate(release, fold=fold))
     assert by_arm(rows, WITHIN) == pytest.approx(within, abs=1e-9)
     assert by_arm(rows, ALIKE, "debiased") != pytest.approx(plain, abs=1e-6)
 
@@ -167,5 +167,5 @@ def test_what_has_no_rows_or_takes_the_name_is_refused(table: pl.DataFrame) -> N
     with pytest.raises(ParameterError, match="publishes no rows to calibrate"):
         cdp.calibrated_rows(aggregates)
     named = table.with_columns(visits_calibrated=pl.lit(0))
-    with pytest.raises(DataError, match="'visits_calibrated' of its own; rename it"):
-        cdp.calibrated_rows(released(named, keep=["visits_calibrated"]))
+    with pytest.raises(DataError, match="already has a column 'visits_calibrated'"):
+        cdp.calibrated_rows(released(named, passthrough=["visits_calibrated"]))

@@ -173,8 +173,8 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
             noise = rng.random(len(nothing))
             rows = ProfileSums(sizes=profiles.sizes, sums=noise, squares=nothing, noise=noise)
             totals = CellTotals.from_counts(population.assign(1, rng)[0], space)
-            cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
-            readings = [reading for one in cells.statistics for reading in one.sum_readings()]
+            statistics, _ = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
+            readings = [reading for one in statistics for reading in one.sum_readings()]
             found = Calibration(readings, profiles, rows, declared_noise(mechanism, space))
             weights.append(found.solver.solve(shares @ found.solver.design))
         np.testing.assert_array_equal(weights[0], weights[1])

@@ -19,7 +19,7 @@ PARTS: dict[str, Any] = {
     "arm": "treated",
     "cluster": "market",
     "outcomes": {"bought": "0,1"},
-    "keep": ["before", "pageviews", "tier", "survey", "device"],
+    "passthrough": ["before", "pageviews", "tier", "survey", "device"],
 }
 
 
@@ -63,9 +63,9 @@ def test_what_follows_from_treatment_is_not_reported(name: str, estimate: Any) -
     assert any(f"{name} differs between arms (p = " in one for one in found.warnings)
     assert not any(one.startswith("before differs") for one in found.warnings)
     assert not reported(found).of.adjusted
-    verdicts = {one.question: one.verdict for one in found.checks}
-    assert verdicts["Do covariates follow from treatment?"] == "warning"
-    assert "to report: the plain effect" in str(found)
+    verdicts = {one.name: one.verdict for one in found.checks}
+    assert verdicts["Covariate balance"] == "warning"
+    assert "Effects are unadjusted" in str(found)
 
 
 def test_a_sound_covariate_is_named_where_it_is_reported(estimate: Any) -> None:
@@ -76,8 +76,8 @@ def test_a_sound_covariate_is_named_where_it_is_reported(estimate: Any) -> None:
     for one in sound:
         assert reported(one).of.adjusted
         named = ", ".join(one.adjusted_for)
-        assert f"Adjusted for {named}." in one.to_html()
-        assert f"adjusted for {named}" in str(one)
+        assert f"Covariate-adjusted (CUPED) for {named}." in one.to_html()
+        assert f"Covariate-adjusted (CUPED) for {named}." in str(one)
         assert one.to_dict()["adjusted_for"] == list(one.adjusted_for)
 
 

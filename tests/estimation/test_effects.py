@@ -18,6 +18,7 @@ from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.means.arms import true_effects, weigh
 from clusterdp.estimation.means.responses import CellMoments
 from clusterdp.estimation.means.weights import arm_variances
+from clusterdp.estimation.report.screen import estimate_text
 from populations import make_layout, three_arms, true_moments
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def test_true_outcomes_against_statsmodels(table: pl.DataFrame) -> None:
     effect, variance = stratified_by_statsmodels(table.to_pandas(), "clicks")
     assert estimate.effect == pytest.approx(effect)
     assert estimate.std_error**2 == pytest.approx(variance)
-    assert estimate.effects[0].privacy_share == 0
+    assert estimate.effects[0].privacy_variance_share == 0
     assert "not private" in str(estimate)
 
 
@@ -150,7 +151,7 @@ def test_an_arm_of_one_unit_has_no_standard_error(table: pl.DataFrame) -> None:
     pair = table.head(2).with_columns(market=pl.lit("here"))
     estimate = cdp.estimate(released(pair))
     assert np.isnan(estimate.std_error)
-    assert any("fewer than 50 units" in note for note in estimate.notes)
+    assert any("fewer than 50 units" in note for note in estimate.method)
     assert "–" in str(estimate)
 
 
@@ -168,7 +169,7 @@ def test_unequal_shares_are_pointed_out(table: pl.DataFrame) -> None:
 def test_the_variance_is_split_into_sampling_and_privacy(table: pl.DataFrame) -> None:
     (effect,) = cdp.estimate(released(table)).effects
     assert effect.sampling_variance + effect.privacy_variance == pytest.approx(effect.std_error**2)
-    assert 0 < effect.privacy_share <= 1
+    assert 0 < effect.privacy_variance_share <= 1
 
 
 def test_an_estimate_in_every_form(table: pl.DataFrame) -> None:
@@ -182,13 +183,14 @@ def test_an_estimate_in_every_form(table: pl.DataFrame) -> None:
     stream = pa.RecordBatchReader.from_stream(estimate).read_all()
     assert stream.column("effect").to_pylist() == [estimate.effect]
     assert pl.DataFrame(estimate)["ci_low"].to_list() == [low]
-    text, page = str(estimate), estimate._repr_html_()
+    text, page = estimate_text(estimate, 80, verbose=True), estimate._repr_html_()
     (effect,) = estimate.effects
     decimals = 1 - math.floor(math.log10(effect.std_error))
     for number in (effect.effect, effect.std_error, effect.treated_mean, effect.control_mean):
         assert number is not None
-        assert f" {number:.{decimals}f}" in text
-        assert f"<td>{number:.{decimals}f}</td>" in page
+        sign = "+" if number is effect.effect else ""
+        assert f" {sign}{number:.{decimals}f}" in text
+        assert f"<td>{sign}{number:.{decimals}f}</td>" in page
     assert effect.treated_mean - effect.control_mean == pytest.approx(effect.effect)  # type: ignore[operator]
     assert as_dict["effects"][0]["treated_mean"] == effect.treated_mean
     assert stream.column("control_std_error").to_pylist() == [effect.control_std_error]
@@ -210,7 +212,7 @@ def test_several_arms_are_taken_by_label(table: pl.DataFrame) -> None:
     estimate = cdp.estimate(release, use="rows")
     assert [effect.of.arm for effect in estimate.effects] == [1, 2]
     assert estimate[2].effect == estimate["2"].effect
-    with pytest.raises(cdp.ParameterError, match=r"take one: estimate\[metric\]"):
+    with pytest.raises(cdp.ParameterError, match=r"choose one with estimate\[metric\]"):
         _ = estimate.effect
     with pytest.raises(KeyError):
         _ = estimate["none"]

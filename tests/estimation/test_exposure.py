@@ -22,9 +22,9 @@ from clusterdp.estimation.means.arms import group_scores
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.metrics._covariance import product_bounds
 from clusterdp.estimation.metrics.exposure import ExposedEffect
-from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
-from clusterdp.estimation.report.headline import headline
-from clusterdp.estimation.report.tables import estimate_text
+from clusterdp.estimation.metrics.ratio import Covariance
+from clusterdp.estimation.report.screen import estimate_text
+from clusterdp.estimation.report.sentences import effect_sentences
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.spec.columns import Columns
@@ -41,7 +41,7 @@ BOTH: dict[str, Any] = {"clicked": "0,1", "spend": "0..3"}
 # What tells exposure; ε is so high that estimates are near the truth.
 RELEASES: dict[str, dict[str, Any]] = {
     "same question": {"outcomes": BOTH, "epsilon": 5},
-    "kept": {"outcomes": {"spend": "0..3"}, "keep": ["clicked"], "epsilon": 5},
+    "kept": {"outcomes": {"spend": "0..3"}, "passthrough": ["clicked"], "epsilon": 5},
     "joined": {"outcomes": {"spend": "0..3"}, "epsilon": 5},
 }
 
@@ -71,7 +71,9 @@ def visits() -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def releases(visits: pl.DataFrame) -> dict[str, cdp.Release]:
     made = {
-        name: cdp.release(visits, **ARMS, **{**options, "keep": [*options.get("keep", []), "tier"]})
+        name: cdp.release(
+            visits, **ARMS, **{**options, "passthrough": [*options.get("passthrough", []), "tier"]}
+        )
         for name, options in RELEASES.items()
     }
     return {**made, "another question": asked_apart(visits)}
@@ -209,12 +211,15 @@ def test_everyone_is_told(releases: dict[str, cdp.Release], tmp_path: Path) -> N
     assert json.loads(json.dumps(found.to_dict()))["metrics"] == list(found.metrics)
     found.plot(tmp_path / "plot.svg")
     notes = " ".join(found.notes)
-    assert "complier average causal effect" in notes
-    assert "of A have clicked: cace of B is of those who have it in B and would not in A" in notes
+    assert "effect on compliers" in notes
+    assert (
+        "of A have clicked anyway. The CACE of B describes units that have it only because of B"
+        in notes
+    )
     turned = cdp.estimate(releases["kept"], exposure="clicked", control="B")
-    assert "A is of those who have it in B and would not in A" in " ".join(turned.notes)
-    assert "effect of B on clicked: z = " in notes
-    assert "effects on those exposed are of means alone, not of p90(spend)" in notes
+    assert "The CACE of A describes units that have it only because of B" in " ".join(turned.notes)
+    assert "effect of B on clicked: z = " in " ".join(found.method)
+    assert "Complier effects exist for means only. p90(spend) is shown without." in notes
 
 
 def test_one_sided_exposure_has_no_compliers_to_speak_of(
@@ -245,12 +250,8 @@ def test_nobody_exposed_has_no_effect(
     assert math.isnan(found["cace(spend, clicked)", "B"].effect)
     assert math.isnan(found["cace(spend, clicked)", "B"].p_value)
     assert found["clicked", "B"].p_value == 1
-    assert any("B hardly changes clicked" in note for note in found.notes)
+    assert any("Weak instrument: B" in note for note in found.notes)
     assert "cace" in str(found)
-
-
-def ratio(above: float, below: float, both: float) -> ArmRatio:
-    return ArmRatio(above, below, Covariance(0.04, 0.01, both), Covariance(0, 0, 0), math.inf)
 
 
 @pytest.mark.parametrize("both", [(0.01, 0.01), (-0.02, 0.015), (-0.018, -0.012)])
@@ -259,7 +260,8 @@ def test_an_interval_holds_what_is_not_rejected(both: tuple[float, float]) -> No
     tried, reach = np.linspace(-30, 30, 4001), stats.norm.isf(0.025)
     spread = np.max([0.04 - 2 * tried * one + tried**2 * 0.01 for one in both], axis=0)
     for above, below in itertools.product((0.9, 0.3, -0.1, -0.8), (0.5, 0.15, -0.02, -0.3)):
-        effect = ExposedEffect(*(ratio(above, below, one) for one in both))
+        covariances = Covariance(0.04, 0.01, *both), Covariance(0, 0, 0, 0)
+        effect = ExposedEffect(above, below, *covariances, math.inf)
         (low, high), gap = effect.ci(0.95), effect.gap(0.95) or (math.nan, math.nan)
         inside = (low <= tried) & (tried <= high) & ~((gap[0] < tried) & (tried < gap[1]))
         kept = np.abs(above - tried * below) <= reach * np.sqrt(spread)
@@ -286,14 +288,12 @@ def test_what_is_possible_is_said_where_there_are_no_bounds(
     gap = effect.ci_gap(level)
     assert gap is not None
     assert gap[0] < 0 < gap[1]
-    assert "not [" in str(found)
-    assert "B: an effect on cace(spend, clicked). It may be anything but" in " ".join(
-        headline(found)
-    )
+    assert "outside [" in str(found)
+    assert "B: an effect on cace(spend, clicked) (" in " ".join(effect_sentences(found))
     assert effect.to_dict(level)["ci_gap_low"] == gap[0]
-    said = f"of B can have any value but those from {gap[0]:.4g} to {gap[1]:.4g}"
+    said = f"of B can have any value outside {gap[0]:.4g} to {gap[1]:.4g}"
     assert any(said in note for note in found.notes)
-    assert any("B hardly changes clicked (F < 10)" in note for note in found.notes)
+    assert any("Weak instrument: B (F < 10)" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
@@ -321,7 +321,7 @@ def test_a_covariance_that_rows_do_not_tell_is_noted(
     options: dict[str, Any] = {"outcomes": BOTH, "mechanism": cdp.optimal(epsilon=0.5)}
     release = cdp.release(some_table(rng, 600), **ARMS, **options, metric=product)
     found = cdp.estimate(release, exposure="clicked", metrics="spend")
-    said = any("rows do not tell how spend goes with clicked" in note for note in found.notes)
+    said = any("not identify the covariance of spend and clicked" in one for one in found.method)
     assert said == (product is None)
 
 
@@ -339,19 +339,24 @@ def test_groups_that_were_assigned_are_compared(rng: np.random.Generator) -> Non
         school=pl.Series(school),
         clicked=pl.Series(clicked.astype(np.int64)),
     )
-    parts: dict[str, Any] = {"unit": "user", "arm": "arm", "control": "A", "assigned_by": "school"}
+    parts: dict[str, Any] = {
+        "unit": "user",
+        "arm": "arm",
+        "control": "A",
+        "randomization_unit": "school",
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cdp.OwnerNotice)  # schools are no order of outcomes
         release = cdp.release(
             table,
             **parts,
             outcomes={"spend": "0..3"},
-            keep="clicked",
+            passthrough="clicked",
             mechanism=cdp.optimal(epsilon=6),
         )
     found = cdp.estimate(release, exposure="clicked")["cace(spend, clicked)"]
     assert isinstance(found.interval, ExposedEffect)
-    total, rows = found.interval.least.total, release.units
+    total, rows = found.interval.total, release.units
     for tried in (-1.0, 0.0, 2.0):
         expected = 0.0
         for arm in ("A", "B"):
@@ -369,12 +374,15 @@ def test_groups_that_were_assigned_are_compared(rng: np.random.Generator) -> Non
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such column": (
         {"exposure": "opened"},
-        "got 'opened'; there are 'spend', 'clicked', 'tier'",
+        "no outcome or column 'opened' .* Available: spend, clicked, tier",
     ),
     "no name": ({"exposure": ["clicked"]}, "exposure must be the name"),
     "three values": ({"exposure": "spend"}, "'spend' was declared as 0..3"),
-    "an arm": ({"exposure": "arm"}, "exposure must be an outcome"),
-    "text": ({"exposure": "tier"}, "must be 0 or 1 for every released unit, and holds String"),
+    "an arm": ({"exposure": "arm"}, "no outcome or column 'arm'"),
+    "text": (
+        {"exposure": "tier"},
+        "for every released unit, and its type is String",
+    ),
     "cut by it": ({"exposure": "clicked", "by": "clicked"}, "leave it out of by and adjust"),
     "adjusted for it": ({"exposure": "clicked", "adjust": "clicked"}, "leave it out of by"),
 }
@@ -388,10 +396,10 @@ def test_what_is_no_exposure_is_refused(case: str, releases: dict[str, cdp.Relea
 
 
 COLUMNS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
-    "missing": (lambda own: own.head(-2), "is missing for 2; give 0 to those"),
+    "missing": (lambda own: own.head(-2), "is missing for 2. Fix: set it to 0"),
     "null": (
         lambda own: own.with_columns(clicked=pl.when(pl.col("user") > 0).then("clicked")),
-        "is missing for 1;",
+        "is missing for 1.",
     ),
     "other values": (lambda own: own.with_columns(clicked=2 * pl.col("clicked")), "other values"),
     "not a number": (
@@ -420,7 +428,7 @@ def test_an_exposure_has_one_source(releases: dict[str, cdp.Release], visits: pl
 def test_an_exposure_made_of_responses_is_refused(releases: dict[str, cdp.Release]) -> None:
     units = releases["joined"].units
     own = units.select("user", made=(pl.col("spend_debiased") > 1).cast(pl.Int64))
-    with pytest.raises(cdp.DataError, match="'made' follows from released responses"):
+    with pytest.raises(cdp.DataError, match="'made' appears to be derived"):
         cdp.estimate(releases["joined"], exposure="made", segments=own)
 
 
@@ -435,7 +443,7 @@ def test_a_release_without_rows_has_no_exposed(visits: pl.DataFrame) -> None:
     release = cdp.release(
         visits, **ARMS, outcomes={"spend": "0..3"}, mechanism=cdp.noisy_histogram(noise_scale=2)
     )
-    with pytest.raises(cdp.ParameterError, match="publishes no rows; leave out"):
+    with pytest.raises(cdp.ParameterError, match="publishes no rows, only"):
         cdp.estimate(release, exposure="clicked")
 
 

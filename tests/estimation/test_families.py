@@ -114,7 +114,7 @@ def test_an_estimate_says_what_its_families_are(table: pl.DataFrame) -> None:
         "tier=1 vs tier=2",
     ]
     assert [one.family_size for one in found.effects] == [1, *[3] * 6]
-    assert "families over segments (3 effects in segments; 3 differences)" in str(found)
+    assert "corrected for 3 segment effects and for 3 differences" in " ".join(str(found).split())
     apart = found["tier=0 vs tier=2"]
     assert apart.effect == pytest.approx(found["tier=0"].effect - found["tier=2"].effect)
     assert found.to_dict()["effects"][4]["holm_p_value"] == found.effects[4].holm_p_value

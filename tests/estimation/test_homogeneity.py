@@ -210,4 +210,4 @@ def test_noise_that_hides_the_variance() -> None:
         np.array([0, 0, 1, 1]), np.array([9.0, -9, 9, -9]), np.full(4, 100.0), np.array([4, 4])
     )
     found: ClusterGain = hidden.gain("y", 0)
-    assert found.row()[-1] == "too noisy to tell"
+    assert found.row()[-1] == "too noisy"

@@ -82,7 +82,7 @@ def test_a_table_repeats_no_id(listed: list[Any]) -> None:
     same = pl.DataFrame([ids, pl.Series("tier", ["x", "x", "x"])])
     rows = same.select("user").lazy()
     assert join_table(rows, same, "user")[1] == (2, 0, 1)
-    with pytest.raises(DataError, match="repeats an id"):
+    with pytest.raises(DataError, match="duplicate ids"):
         join_table(rows, same.with_columns(tier=pl.int_range(3)), "user")
 
 

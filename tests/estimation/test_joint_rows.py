@@ -121,7 +121,7 @@ def test_effects_are_named_by_metric(players: Players, rng: np.random.Generator)
     assert estimate["rounds", 1, "vip=True"].of.label == "vip=True"
     with pytest.raises(KeyError, match="has several metrics"):
         _ = estimate["vip=True"]
-    with pytest.raises(cdp.ParameterError, match="there are 3 overall effects; take one"):
+    with pytest.raises(cdp.ParameterError, match="There are 3 overall effects"):
         _ = estimate.effect
     assert all(metric in str(estimate) for metric in METRICS)
 

@@ -11,6 +11,7 @@ import pytest
 import clusterdp as cdp
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction, channel_priors
+from clusterdp.estimation.reading.request import EstimateRequest
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.statistics.base import square_terms
@@ -18,7 +19,8 @@ from joint_populations import game_space
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.published.release import Release, ReleasedQuestion
+    from clusterdp.mechanisms.draw import ReleasedQuestion
+from clusterdp.published.release import Release
 
 MECHANISMS: dict[str, dict[str, Any]] = {
     "optimal": {"mechanism": "optimal"},
@@ -50,7 +52,7 @@ def released(rng: np.random.Generator, **options: Any) -> Release:
         arm="arm",
         cluster="market",
         outcomes={"visit": "0,1", "spend": "0..3"},
-        implies=["spend>0 -> visit"],
+        constraint=["spend>0 -> visit"],
         epsilon=3,
         **options,
     )
@@ -70,7 +72,7 @@ def test_any_function_is_unbiased(name: str, rng: np.random.Generator) -> None:
     for values in (*np.eye(5), rng.normal(size=5)):
         function = CategoryFunction.from_values("f", values, question.space)
         measured = DecodedFunction.from_question(
-            function, question, release.layout, use_sums=True, holdout=None
+            function, question, EstimateRequest(release.layout)
         )
         means = expected(question, measured)
         np.testing.assert_allclose(means, np.broadcast_to(values, means.shape), atol=1e-9)
@@ -84,7 +86,7 @@ def test_the_noise_of_two_values_is_unbiased(name: str, rng: np.random.Generator
     values = np.array([0.0, 1.0, 0.0, 0.0, 1.0])
     function = CategoryFunction.from_values("f", values, question.space)
     outputs = DecodedFunction.from_question(
-        function, question, release.layout, use_sums=True, holdout=None
+        function, question, EstimateRequest(release.layout)
     ).outputs
     probs = question.channel.transition()
     true = (probs * (outputs.values[..., np.newaxis] - values + outputs.middle) ** 2).sum(axis=1)

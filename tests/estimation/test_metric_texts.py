@@ -115,14 +115,14 @@ def test_others_are_refused_with_examples(text: str) -> None:
     with pytest.raises(ParameterError) as refused:
         parse(text)
     assert str(refused.value) == (
-        "a metric reads rounds, rounds>=10, visit*spend, spend/visit, p90(rounds), median(rounds) "
-        f"or dist(rounds), got {text!r}"
+        f"Cannot read metric {text!r}. Fix: write rounds, rounds>=10, visit*spend, spend/visit, "
+        "p90(rounds), median(rounds) or dist(rounds)."
     )
 
 
 @pytest.mark.parametrize("text", ["p0(rounds)", "p100(rounds)", "p250(rounds)"])
 def test_a_quantile_lies_between_the_ends(text: str) -> None:
-    with pytest.raises(ParameterError, match="between p0 and p100"):
+    with pytest.raises(ParameterError, match="above p0 and below p100"):
         parse(text)
 
 
@@ -199,7 +199,7 @@ def test_a_kind_of_metric_is_a_class_and_its_name_in_a_list(
     release = cdp.release(
         table, unit="user", arm="arm", outcomes={"rounds": "0..3"}, epsilon=3, mechanism="optimal"
     )
-    with pytest.raises(ParameterError, match="a metric reads"):
+    with pytest.raises(ParameterError, match="Cannot read metric"):
         cdp.estimate(release, metrics="top(rounds)")
     monkeypatch.setattr(parsing, "KINDS", (*parsing.KINDS, TopEstimator))
     found = cdp.estimate(release, metrics=["top(rounds)", "rounds>=3"])

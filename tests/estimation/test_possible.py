@@ -13,6 +13,7 @@ import pytest
 import clusterdp as cdp
 from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.effects.notes import range_notes
+from clusterdp.estimation.report.screen import estimate_text
 
 PARTS: dict[str, Any] = {
     "unit": "user",
@@ -67,10 +68,10 @@ def test_a_segment_that_one_fold_chose_has_another_effect_in_the_other(
 ) -> None:
     mine = chosen(release, rng, pl.col("fold") == 0)
     found = cdp.estimate(release, segments=mine, by="best")
-    verdicts = {one.question: one.verdict for one in found.checks}
-    assert verdicts["Do segments have the same effects in all folds?"] == "warning"
-    assert any("in fold 0, " in one and "--holdout" in one for one in found.warnings)
-    held = cdp.estimate(release, segments=mine, by="best", holdout=1)
+    verdicts = {one.name: one.verdict for one in found.checks}
+    assert verdicts["Folds"] == "warning"
+    assert any("in fold 0, " in one and "--fold" in one for one in found.warnings)
+    held = cdp.estimate(release, segments=mine, by="best", fold=1)
     assert not any("fold 0" in one for one in held.warnings)
 
 
@@ -88,7 +89,7 @@ def test_a_mean_far_outside_the_range_is_told(
 ) -> None:
     mine = chosen(release, rng, pl.lit(value=True))
     found = cdp.estimate(release, segments=mine, by="best", use=use)
-    assert any("standard errors outside what is possible" in one for one in found.warnings)
+    assert any("SEs outside its allowed values" in one for one in found.warnings)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +126,17 @@ def test_texts_show_what_is_possible(release: cdp.Release) -> None:
             replace(SHARE, of=SHARE.of._replace(arm=2), control_std_error=0.025),
         ),
     )
-    text = str(shown)
+    text = estimate_text(shown, 80, verbose=True)
     assert "1.04" not in text
     assert "-0.02" not in text
     assert "above +" in text
     assert shown.effects[0].effect == 1.04
-    assert "by 100" in shown.to_html()
+    assert "1.04" not in shown.to_html()
+
+
+def test_two_units_have_no_effect_and_it_is_said() -> None:
+    table = pl.DataFrame({"user": [1, 2], "treated": [0, 1], "bought": [0, 1]})
+    found = cdp.estimate(cdp.release(table, **PARTS | {"cluster": None}, epsilon=2))
+    assert [math.isnan(one.effect) for one in found.effects] == [True]
+    assert "bought is not reported: an arm has too few units." in found.notes
+    assert "bought is not reported" in str(found)

@@ -16,7 +16,7 @@ from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
 
-NOTHING = Covariance(0.0, 0.0, 0.0)
+NOTHING = Covariance(0.0, 0.0, 0.0, 0.0)
 N_DRAWS = 3000
 # What the means of numerator and denominator are in control and treatment, and their covariances.
 MEANS = {"strong": ((0.6, 0.4), (0.7, 0.45)), "weak": ((0.6, 0.07), (0.7, 0.07))}
@@ -24,7 +24,7 @@ SPREAD = np.array([[0.004, 0.001], [0.001, 0.002]])
 
 
 def arm_ratio(means: FloatArray, covariances: FloatArray = SPREAD) -> ArmRatio:
-    spread = Covariance(covariances[0, 0], covariances[1, 1], covariances[0, 1])
+    spread = Covariance(covariances[0, 0], covariances[1, 1], *[covariances[0, 1]] * 2)
     return ArmRatio(float(means[0]), float(means[1]), spread, NOTHING, math.inf)
 
 
@@ -51,9 +51,9 @@ def test_covariances_follow_from_three_variances() -> None:
     for factor in (-2.0, 0.3, 4.0):
         third = SPREAD[0, 0] - 2 * factor * SPREAD[0, 1] + factor**2 * SPREAD[1, 1]
         found = Covariance.polarized(np.array([SPREAD[0, 0], SPREAD[1, 1], third]), factor)
-        assert found.both == pytest.approx(SPREAD[0, 1])
+        assert found[2:] == pytest.approx([SPREAD[0, 1]] * 2)
     impossible = Covariance.polarized(np.array([1.0, 1.0, 9.0]), 1.0)
-    assert impossible.both == -1.0
+    assert impossible[2:] == (-1.0, -1.0)
     assert impossible.of_difference(-1.0) == 0.0
 
 

@@ -18,13 +18,13 @@ from assertions import ALPHA
 from clusterdp.estimation.effects.intervals import ArmPair
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.metrics._covariance import product_bounds
-from clusterdp.estimation.metrics.ratio import RatioBounds
+from clusterdp.estimation.metrics.ratio import ArmRatio
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 
 N_REPLICATES = 2000
 OUTCOMES: dict[str, Any] = {"clicked": "0,1", "spend": "0..3"}
-# Outcomes, and implications among them.
+# Outcomes, and constraints among them.
 SPACES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "above zero": ({"x": "0..2", "y": "1,2,5"}, []),
     "both signs": ({"x": "-2,1,3", "y": "-1,0,4"}, []),
@@ -56,7 +56,7 @@ def test_intervals_cover_where_rows_do_not_tell_the_covariance(
     drawn = draw(experiment, 20_000, 1.0, N_REPLICATES, rng)
     above, below, ridge_of = question.functions
     pairs, factor = shared_estimates(drawn, (above, below), ridge_of, JOINT, mechanism, rng)
-    bounded = partial(RatioBounds.from_shared, factor=factor)
+    bounded = partial(ArmRatio.from_shared, factor=factor)
     found = rates(pairs, question._replace(compose=bounded))
     polarized = rates(released_estimates(drawn, question, JOINT, mechanism, rng), question)
     fewest = stats.binom.ppf(ALPHA, N_REPLICATES, 0.935) / N_REPLICATES
@@ -66,8 +66,8 @@ def test_intervals_cover_where_rows_do_not_tell_the_covariance(
 @pytest.mark.parametrize("case", SPACES)
 def test_products_of_any_two_metrics_are_bounded(case: str) -> None:
     """In every category, and closely: in some there is nothing between bound and product."""
-    outcomes, implications = SPACES[case]
-    space = Categories(declared=declare(outcomes, implications=implications))
+    outcomes, constraints = SPACES[case]
+    space = Categories(declared=declare(outcomes, constraints=constraints))
     above, below = (CategoryFunction.declared(str(place), space, place) for place in (0, 1))
     channel = cdp.optimal(epsilon=0.5).settled_rows(space).public_channel(space)
     for tilt in (0.0, 1.0, -1.0):
@@ -92,7 +92,7 @@ def release(rng: np.random.Generator, **options: Any) -> cdp.Release:
     if options.get("missing"):
         kept = pl.Series(rng.random(n_units) < 0.8)
         table = table.with_columns(pl.when(kept).then("spend").alias("spend"))
-    if options.get("implies"):
+    if options.get("constraint"):
         table = table.with_columns(pl.col("spend") * pl.col("clicked"))
     parts: dict[str, Any] = {"unit": "user", "arm": "arm", "control": "A", "outcomes": OUTCOMES}
     mechanism = cdp.optimal(epsilon=0.5, sums=cdp.SumShares(totals=0.3))
@@ -103,7 +103,7 @@ def release(rng: np.random.Generator, **options: Any) -> cdp.Release:
 TOLD: dict[str, tuple[bool, str, dict[str, Any]]] = {
     "nothing": (False, "spend/clicked", {}),
     "declared": (True, "spend/clicked", {"metric": "clicked*spend"}),
-    "implied": (True, "spend/clicked", {"implies": ["spend>0 -> clicked"]}),
+    "implied": (True, "spend/clicked", {"constraint": ["spend>0 -> clicked"]}),
     "observed": (True, "spend", {"missing": ["spend"]}),
 }
 
@@ -114,11 +114,11 @@ def test_bounds_are_used_and_noted_where_rows_do_not_tell_the_product(
 ) -> None:
     told, metric, options = TOLD[case]
     found = cdp.estimate(release(rng, **options), metrics=metric)
-    said = any("rows do not tell how spend goes with clicked" in note for note in found.notes)
+    said = any("not identify the covariance of spend and clicked" in one for one in found.method)
     assert said != told
     pair = found[metric].interval
     assert isinstance(pair, ArmPair)
     for arm in (pair.treated, pair.control):
-        assert isinstance(arm, RatioBounds)
-        least, most = arm.least.total.both, arm.most.total.both
-        assert least == most if told else least < most
+        assert isinstance(arm, ArmRatio)
+        total = arm.total
+        assert total.least == total.most if told else total.least < total.most

@@ -73,7 +73,7 @@ def test_a_notebook_shows_columns_side_by_side(browser: Browser, tmp_path: Path)
             "all => all.map(one => one.getBoundingClientRect().width)"
         )
         assert widths
-        assert max(widths) <= 33 * 16
+        assert max(widths) <= 46 * 16
 
 
 def test_rows_are_sorted(browser: Browser, report: Path) -> None:

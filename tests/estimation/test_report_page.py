@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from cli_runs import assert_refused, run
+from cli_runs import assert_refused, release_declared, run
 from clusterdp.estimation.effects.effect import EffectTarget
-from clusterdp.estimation.report.headline import headline
-from clusterdp.estimation.report.tables import effect_tables
+from clusterdp.estimation.report.sentences import effect_sentences
+from clusterdp.estimation.report.tables import first_columns, more_columns
 from page_checks import assert_sound_page, page_text
 from reports import (
     HOSTILE,
@@ -56,7 +56,7 @@ def test_every_page_is_sound(release: cdp.Release, asked: dict[str, Any]) -> Non
     assert not re.search(r"\bnan\b", page)
     assert page == estimate.to_html()
     text = page_text(page)
-    for note in (*estimate.notes, *estimate.warnings):
+    for note in (*estimate.notes, *estimate.warnings, *estimate.method):
         assert " ".join(note.split()) in text
 
 
@@ -76,34 +76,46 @@ def test_a_page_of_adjusted_effects_marks_those_to_report() -> None:
     found = cdp.estimate(released(table), segments=covariates, by="tier", adjust="before")
     page = found.to_html()
     assert_sound_page(page)
-    assert "Mens E-Mail (adjusted) *" in page_text(page)
-    assert page_text(page).count("Are covariates complete? fine") == 1
+    assert "Covariate-adjusted (CUPED) for before." in page_text(page)
+    assert "Mens E-Mail · yes *" in page_text(page)
+    assert "covariates" in page_text(page).partition("checks passed:")[2].partition(".")[0]
 
 
 def test_pages_of_other_releases_are_sound() -> None:
     table = customers(np.random.default_rng())
     missing = table.with_columns(visit=pl.when(pl.int_range(pl.len()) % 9 > 0).then("visit"))
-    one = {"outcomes": {"visit": "0,1"}, "implies": []}
+    one = {"outcomes": {"visit": "0,1"}, "constraint": []}
     parts = {"unit": "user", "arm": "arm", "cluster": "market", "control": "No E-Mail"}
     for found in (
         cdp.estimate(released(missing, missing=["visit"], **one)),
-        cdp.estimate(released(table, mechanism="noisy-histogram", keep=[], **one)),
+        cdp.estimate(released(table, mechanism="noisy-histogram", passthrough=[], **one)),
         cdp.estimate_without_privacy(table, **one, **parts),  # type: ignore[arg-type]  # by name
     ):
         assert_sound_page(found.to_html())
-        is_warned = "do not pass this page on" in page_text(found.to_html())
+        is_warned = "are not private" in page_text(found.to_html())
         assert is_warned == (found.guarantee is None)
 
 
 def test_numbers_are_those_of_the_terminal(release: cdp.Release) -> None:
     estimate = cdp.estimate(release, by="tier", differences="rest")
     text, html = page_text(estimate.to_html()), page_text(estimate._repr_html_())
-    shown = ("effect", "95% interval", "p-value", "Holm", "units")
-    for _, columns in effect_tables(estimate):
-        for column in columns:
-            for cell in column.cells:
-                assert " ".join(cell.split()) in html
-                assert column.name not in shown or " ".join(cell.split()) in text
+    overall = [effect for effect in estimate.effects if not effect.of.segment]
+    every = [first_columns(estimate, overall), *more_columns(estimate, overall)]
+    every += [
+        [
+            one
+            for one in first_columns(
+                estimate,
+                [each for each in estimate.effects if (each.of.against is not None) == is_apart],
+            )
+            if not one.is_label
+        ]
+        for is_apart in (False, True)
+    ]
+    for column in (column for columns in every for column in columns):
+        for cell in column.cells:
+            assert " ".join(cell.split()) in html
+            assert " ".join(cell.split()) in text
 
 
 def test_names_are_escaped_and_never_run(release: cdp.Release) -> None:
@@ -122,11 +134,15 @@ def test_a_page_holds_no_true_outcome_id_or_path(tmp_path: Path) -> None:
     table, folder = customers(np.random.default_rng()), tmp_path / "published"
     table.write_parquet(tmp_path / "customers.parquet")
     table.select("user", "before").write_csv(tmp_path / "crm.csv")
-    done = run(
-        *("release", tmp_path / "customers.parquet", "--unit", "user", "--arm", "arm"),
-        *("--cluster", "market", "--outcome", "spend=number:0..100"),
-        *("--keep", "tier", "--epsilon", 4, "--control", "No E-Mail", "--out", folder),
-        *("--title", "A sale of shoes"),
+    done = release_declared(
+        tmp_path / "customers.parquet",
+        folder,
+        arm="arm",
+        control="No E-Mail",
+        outcomes=["spend=number:0..100"],
+        passthrough="tier",
+        epsilon=4,
+        title="A sale of shoes",
     )
     assert done.exit_code == 0, done.output
     page = tmp_path / "report.html"
@@ -135,7 +151,7 @@ def test_a_page_holds_no_true_outcome_id_or_path(tmp_path: Path) -> None:
         "estimate", folder, *asked, "--metric", "dist(spend)", "--metric", "spend", "--html", page
     )
     assert done.exit_code == 0, done.output
-    assert f"wrote {page}" in done.output.replace("\n", "")
+    assert f"Wrote {page}" in done.output.replace("\n", "")
     written = page.read_text(encoding="utf-8")
     assert_sound_page(written)
     for private in (str(tmp_path), tmp_path.name, SECRET_ID, str(SECRET), f"{SECRET:.5f}"):
@@ -150,23 +166,23 @@ def test_a_page_holds_no_true_outcome_id_or_path(tmp_path: Path) -> None:
     assert "clusterdp.estimate('published', by=['tier'], differences='rest')" in page_text(called)
     assert str(tmp_path) not in called
     again = ["estimate", folder, "--html"]
-    assert_refused(run(*again, folder / "report.html"), "is what is being read")
-    assert_refused(run(*again, tmp_path / "nowhere" / "report.html"), "cannot write")
+    assert_refused(run(*again, folder / "report.html"), "is an input")
+    assert_refused(run(*again, tmp_path / "nowhere" / "report.html"), "Cannot write")
 
 
 @pytest.mark.parametrize(
     ("number", "std_error", "said"),
     [
-        (0.0455, 0.0034, "raised visit by 4.55 percentage points (95% interval 3.88 to 5.22)."),
-        (-0.0455, 0.0034, "lowered visit by 4.55 percentage points (95% interval 3.88 to 5.22)."),
-        (0.001, 0.0034, "no clear effect on visit. It may be anything between -0.57 and 0.77"),
-        (math.nan, math.nan, "nothing can be said of visit; an arm has too few units."),
+        (0.0455, 0.0034, "raised visit by 4.55 percentage points (95% CI 3.88 to 5.22)."),
+        (-0.0455, 0.0034, "lowered visit by 4.55 percentage points (95% CI 3.88 to 5.22)."),
+        (0.001, 0.0034, "no clear effect on visit (95% CI -0.57 to 0.77 percentage points)."),
+        (math.nan, math.nan, "visit is not reported, because an arm has too few units."),
     ],
 )
 def test_the_headline_is_plain(number: float, std_error: float, said: str) -> None:
     found = estimate_of(effect(number, std_error), shares=("visit",))
     assert said in page_text(found.to_html())
-    (sentence, *_) = headline(estimate_of(effect(number, std_error)))
+    (sentence, *_) = effect_sentences(estimate_of(effect(number, std_error)))
     assert "percentage" not in sentence
 
 
@@ -174,8 +190,8 @@ def test_the_headline_says_what_may_be_chance_among_several() -> None:
     others = [EffectTarget("visit", arm, "A") for arm in "CDEFG"]
     alone = estimate_of(effect(0.05, 0.022))
     together = estimate_of(effect(0.05, 0.022), *(effect(0.0, 0.02, of) for of in others))
-    assert "may still be chance" not in page_text(alone.to_html())
-    assert "As one of 6 effects that are judged together" in page_text(together.to_html())
+    assert "after correcting" not in page_text(alone.to_html())
+    assert "Not significant after correcting for 6 tests" in page_text(together.to_html())
 
 
 def test_a_page_of_many_segments_stays_small_and_says_what_it_leaves_out() -> None:
@@ -184,7 +200,7 @@ def test_a_page_of_many_segments_stays_small_and_says_what_it_leaves_out() -> No
     assert_sound_page(whole.to_html())
     page = cut.to_html()
     assert_sound_page(page)
-    (left_out, n_effects) = re.findall(r"(\d[\d,]*) of (\d[\d,]*) effects are left out", page)[0]
+    (left_out, n_effects) = re.findall(r"(\d[\d,]*) of (\d[\d,]*) effects, in the", page)[0]
     assert n_effects == "2,000"
     n_rows = page.count("<tr data-e") - 4  # the overall effects
     assert n_rows == 2000 - int(left_out.replace(",", ""))
@@ -206,10 +222,10 @@ def test_checks_have_verdicts(release: cdp.Release) -> None:
     found = cdp.estimate(
         release, by="lone", shares={"No E-Mail": 0.8, "Mens E-Mail": 0.1, "Womens E-Mail": 0.1}
     )
-    verdicts = {check.question: check.verdict for check in found.checks}
-    assert verdicts["Do arms have their planned shares?"] == "warning"
-    assert verdicts["Do segments have units enough?"] == "note"
+    verdicts = {check.name: check.verdict for check in found.checks}
+    assert verdicts["Sample ratio"] == "warning"
+    assert verdicts["Segment size"] == "note"
     (warned,) = [check.found for check in found.checks if check.verdict == "warning"]
     assert set(warned) <= set(found.warnings)
     assert found.to_dict()["checks"][0]["verdict"] == "warning"
-    assert {check.verdict for check in cdp.estimate(release).checks} == {"fine"}
+    assert {check.verdict for check in cdp.estimate(release).checks} == {"passed"}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import polars as pl
 import pytest
 
+import clusterdp as cdp
 from clusterdp.estimation.effects.effect import EffectTarget
 from clusterdp.estimation.metrics.differences import SegmentErrors, _same_effects
 
@@ -43,3 +47,26 @@ def test_the_level_holds_under_laplace_noise(share: float, rng: np.random.Genera
     variance = 58 + 3 * 30 * counted**2
     third = 8 * 29 + 30 * (36 * counted**2 + 30 * counted**3)
     assert found[0].effect_degrees == pytest.approx(8 * variance**3 / third**2)
+
+
+def test_the_spread_of_small_groups_is_not_understated(rng: np.random.Generator) -> None:
+    """Groups of 40, known by their totals about as well as by their rows.
+
+    Variances of sampling are 1.7% too large on average, from rounding, with a standard error of
+    1.1% over 600 groups; five of them are added. They were 7.7% too small: outcomes were compared
+    with a noisy mean, and published squares were weighed by themselves.
+    """
+    n_groups, size, ratios = 100, 40, []
+    groups = np.repeat(np.arange(n_groups), size)
+    for _ in range(6):
+        arms = np.concatenate([rng.permutation(np.arange(size) % 2) for _ in range(n_groups)])
+        scores = np.clip(np.rint(rng.normal(50, 22, len(groups))), 0, 100)
+        table = pl.DataFrame({"id": range(len(groups)), "group": groups, "arm": arms, "y": scores})
+        asked: dict[str, Any] = {"unit": "id", "arm": "arm", "breakdown": "group", "epsilon": 4}
+        release = cdp.release(table, outcomes={"y": "number:0..100"}, **asked)
+        effects = [one for one in cdp.estimate(release, by="group").effects if one.of.segment]
+        found = {one.of.segment[0][1]: one.std_error**2 - one.privacy_variance for one in effects}
+        cells = table.group_by("group", "arm").agg(known=pl.col("y").var() / pl.len())
+        known = cells.group_by("group").agg(pl.col("known").sum())
+        ratios += [found[group] / variance for group, variance in known.iter_rows()]
+    assert 1.017 - 5 * 0.011 < np.mean(ratios) < 1.017 + 5 * 0.011

@@ -55,7 +55,7 @@ LEVELS = {
 ASKED: dict[str, dict[str, Any]] = {
     "everything": {"by": ["tier", "region"], "differences": "rest"},
     "adjusted": {"adjust": "before"},
-    "held out": {"holdout": 1},
+    "held out": {"fold": 1},
     "unstratified": {"estimator": "unstratified", "by": "tier"},
 }
 # Overall, in two tiers and two regions, and the first of these against the other.
@@ -218,7 +218,7 @@ def test_held_out_rows_use_their_fold_alone() -> None:
         return noisy
 
     moved = replace(changed, questions=release(mechanism, shift).questions)
-    for asked, same in (({"holdout": 1}, True), ({"holdout": 0}, False), ({}, False)):
+    for asked, same in (({"fold": 1}, True), ({"fold": 0}, False), ({}, False)):
         before, after = effects(published, asked), effects(moved, asked)
         assert np.allclose(before[0], after[0]) == same
         assert np.allclose(before[1], after[1]) or not same
@@ -235,6 +235,6 @@ def test_holding_out_needs_folds() -> None:
         add_noise=truthful,
     )
     with pytest.raises(cdp.ParameterError, match="--folds 2"):
-        cdp.estimate(unfolded, holdout=1)
+        cdp.estimate(unfolded, fold=1)
     with pytest.raises(cdp.ParameterError, match="from 0 to 1"):
-        cdp.estimate(release(cdp.optimal(epsilon=1), truthful), holdout=2)
+        cdp.estimate(release(cdp.optimal(epsilon=1), truthful), fold=2)

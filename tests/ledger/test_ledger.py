@@ -12,7 +12,7 @@ import clusterdp as cdp
 from categories import one_question
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.mechanisms.draw import release_cells
+from clusterdp.mechanisms.draw import Question, release_cells
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import add_exact_noise
@@ -56,8 +56,10 @@ def ledger(where: str) -> Ledger:
 def test_what_was_drawn_comes_back_exactly(mechanism: cdp.Mechanism) -> None:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
     totals = CellTotals.from_counts(counts, SPACE)
-    drawn = Drawn((release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise),), b"tag")
-    again = Drawn.from_bytes(bytes(drawn), [mechanism], LAYOUT, [SPACE])
+    question = Question(space=SPACE, mechanism=mechanism)
+    cells = release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise)
+    drawn = Drawn((question.released(*cells),), b"tag")
+    again = Drawn.from_bytes(bytes(drawn), [question], LAYOUT)
     assert again.table_tag == b"tag"
     for one, other in zip(
         drawn.questions[0].statistics, again.questions[0].statistics, strict=True
@@ -94,7 +96,7 @@ def test_a_release_from_reservation_to_commit(ledger: Ledger, where: str) -> Non
 def test_the_cap_holds_for_each_population(ledger: Ledger) -> None:
     reserve(ledger, 1.5)
     reserve(ledger, 1.5)
-    with pytest.raises(LedgerError, match=r"'us' does not allow it.*nothing was spent"):
+    with pytest.raises(LedgerError, match=r"Not enough budget for 'us'.*nothing was spent"):
         reserve(ledger, 0.5)
     assert len(ledger.balance("us").spent) == 2
     reserve(ledger, 3, "ca")

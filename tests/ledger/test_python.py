@@ -36,7 +36,9 @@ def test_show_is_what_the_command_line_shows(ledger: cdp.Ledger, tmp_path: Path)
     reserve(ledger, 2, "ca")
     shown_here = cdp.Ledger(tmp_path / "budget.db").show()
     assert repr(shown_here) == str(shown_here)
-    assert run("ledger", "show", tmp_path / "budget.db").stdout == f"{shown_here}\n"
+    assert run("ledger", "show", tmp_path / "budget.db", width=80).stdout.startswith(
+        f"{shown_here}\nNext: "
+    )
     shown = run("ledger", "show", tmp_path / "budget.db", "--json").stdout
     assert json.loads(shown) == shown_here.to_dict()
     assert [one.population for one in ledger.show("ca").balances] == ["ca"]
@@ -48,16 +50,17 @@ def test_a_statement_fits_a_terminal(ledger: cdp.Ledger, monkeypatch: pytest.Mon
     finish(reserve(ledger, 1))
     monkeypatch.setattr(statement, "terminal_width", lambda: 80)
     lines = str(ledger.show()).splitlines()
-    assert max(map(len, lines[1:])) <= 80  # the first may be a long path
-    assert any(line.endswith("status") for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert lines[0].endswith("1 of 4 spent, 3 remaining")
+    assert any(line.split()[-2:] == ["status", "by"] for line in lines)
 
 
 def test_notebooks_show_tables(ledger: cdp.Ledger) -> None:
     reserve(ledger, 1, "<b>us</b>")
     html = ledger.show()._repr_html_()
-    assert "<h4>&lt;b&gt;us&lt;/b&gt;</h4><table>" in html
-    assert "<td>Cluster-DP</td>" in html
-    assert "left for one more release: epsilon 3" in html
+    assert "<p>&lt;b&gt;us&lt;/b&gt;   █" in html
+    assert "<td>unfinished</td>" in html
+    assert "1 of 4 spent, 3 remaining" in html
 
 
 def test_wrong_types_are_named(ledger: cdp.Ledger, tmp_path: Path) -> None:

@@ -28,13 +28,13 @@ def funnel() -> Categories:
     return with_grids(
         declare(
             ["visit=0,1", "conversion=0,1", "spend=number:0..500"],
-            implications=["conversion -> visit", "spend>0 -> conversion"],
+            constraints=["conversion -> visit", "spend>0 -> conversion"],
             metrics=["spend>=100", "visit*spend"],
         )
     )
 
 
-def test_categories_are_the_combinations_that_keep_the_implications() -> None:
+def test_categories_are_the_combinations_that_keep_the_constraints() -> None:
     categories = funnel()
     points = [float(value) for value in categories.grids[0].values]
     expected = [
@@ -62,7 +62,7 @@ def test_positions_find_their_categories() -> None:
 
 
 def test_products_of_conditions_mean_and() -> None:
-    declared = declare(["a=0,1", "b=0,1", "c=0,1"], implications=["a*b -> c", "(c==1)*(a==0) -> b"])
+    declared = declare(["a=0,1", "b=0,1", "c=0,1"], constraints=["a*b -> c", "(c==1)*(a==0) -> b"])
     kept = Categories(declared=declared).outcome_values().T.tolist()
     assert kept == [
         [a, b, c]
@@ -72,27 +72,27 @@ def test_products_of_conditions_mean_and() -> None:
 
 
 def test_too_many_categories_are_refused_with_remedies() -> None:
-    with pytest.raises(TooManyCategoriesError, match=r"100 categories.*64.*implications"):
+    with pytest.raises(TooManyCategoriesError, match=r"100 outcome combinations.*64.*constraints"):
         Categories(declared=declare(["a=0..9", "b=0..9"]))
     with pytest.raises(TooManyCategoriesError, match="4,294,967,296"):
         Categories(declared=declare(["a=0..65535", "b=0..65535"]))
     assert Categories(declared=declare(["a=0..7", "b=0..7"])).n_categories == 64
 
 
-def test_implications_that_leave_nothing_to_measure_are_refused() -> None:
-    for implications in (
+def test_constraints_that_leave_nothing_to_measure_are_refused() -> None:
+    for constraints in (
         ["a -> a==0"],
         ["a -> b", "b -> a==0"],
         ["a==0 -> b", "b -> a==0", "a -> b", "a -> b==0"],
     ):
-        with pytest.raises(ParameterError, match="one value only"):
-            Categories(declared=declare(["a=0,1", "b=0,1"], implications=implications))
+        with pytest.raises(ParameterError, match="one allowed value"):
+            Categories(declared=declare(["a=0,1", "b=0,1"], constraints=constraints))
 
 
 def test_grids_must_be_those_of_the_numbers_and_hold_their_cuts() -> None:
     declared = declare({"time": Number(0, 10)}, metrics=["time>=5"])
     plain = place_grid(Number(0, 10), n_points=4)
-    with pytest.raises(ParameterError, match="each side of every cut"):
+    with pytest.raises(ParameterError, match="each side of every declared threshold"):
         Categories(declared=declared, grids=(plain,))
     for grids in ((), (plain, plain), (place_grid(Number(0, 9), n_points=4),)):
         with pytest.raises(ParameterError, match="grids must be given for 'time'"):
@@ -138,5 +138,5 @@ def test_a_grid_of_the_wrong_cut_is_not_enough() -> None:
     declared = declare({"time": Number(0, 10)}, metrics=["time>5"])
     five = int(Number(0, 10).steps_to(5))
     beside = Grid(number=Number(0, 10), points=(0, five - 1, five, Number(0, 10).n_steps))
-    with pytest.raises(ParameterError, match="each side of every cut"):
+    with pytest.raises(ParameterError, match="each side of every declared threshold"):
         Categories(declared=declared, grids=(beside,))

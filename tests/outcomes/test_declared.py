@@ -11,7 +11,7 @@ from clusterdp.outcomes.declaration import DeclaredOutcomes, DeclaredRecord, dec
 from clusterdp.outcomes.number import Number
 
 FUNNEL: dict[str, Any] = {
-    "implications": ["conversion -> visit", "spend>0 -> conversion"],
+    "constraints": ["conversion -> visit", "spend>0 -> conversion"],
     "metrics": ["spend>=10", "visit*spend"],
     "weights": ["spend=2", "spend>=10=0.5"],
 }
@@ -34,14 +34,14 @@ def test_every_outcome_is_a_metric_first() -> None:
     assert declared.multipliers == (1, 1, 2, 0.5, 1)
 
 
-def test_cuts_come_from_metrics_and_from_ends_in_implications() -> None:
+def test_cuts_come_from_metrics_and_from_ends_in_constraints() -> None:
     number = Number(0, 499)
     ten = int(10 / number.unit)
     assert funnel().cuts("spend") == (1, ten)
     assert declare({"spend": number}).cuts("spend") == ()
-    alone = declare({"visit": "0,1", "spend": number}, implications=["spend -> visit"])
+    alone = declare({"visit": "0,1", "spend": number}, constraints=["spend -> visit"])
     assert alone.cuts("spend") == (1,)
-    full = declare({"visit": "0,1", "spend": number}, implications=["visit -> spend<499"])
+    full = declare({"visit": "0,1", "spend": number}, constraints=["visit -> spend<499"])
     assert full.cuts("spend") == (number.n_steps,)
 
 
@@ -62,7 +62,7 @@ def test_declarations_survive_a_manifest() -> None:
         {"metrics": ["sales"]},
         {"weights": {"visit": "much"}},
         {"weights": {"visit": -1}},
-        {"implications": ["visit"]},
+        {"constraints": ["visit"]},
         {"surprise": 1},
     ],
 )
@@ -86,17 +86,17 @@ def test_damaged_declarations_are_refused(change: dict[str, Any]) -> None:
         (["visit=0,1"], {"weights": ["visit=0"]}, "above 0"),
         (["visit=0,1"], {"weights": ["visit=lots"]}, "METRIC=NUMBER"),
         (["visit=0,1"], {"weights": ["visit"]}, "METRIC=NUMBER"),
-        (["visit=0,1"], {"implications": ["visit -> sales"]}, "no declared outcome"),
+        (["visit=0,1"], {"constraints": ["visit -> sales"]}, "no declared outcome"),
         (
             ["visit=0,1", "spend=number:0..499"],
-            {"implications": ["spend>10 -> visit"]},
+            {"constraints": ["spend>10 -> visit"]},
             "declare the comparison as a metric",
         ),
-        (["visit=0,1"], {"implications": ["visit>1 -> visit"]}, "the same for every value"),
-        (["stars=1..5", "visit=0,1"], {"implications": ["stars -> visit"]}, "the same for every"),
+        (["visit=0,1"], {"constraints": ["visit>1 -> visit"]}, "the same for every value"),
+        (["stars=1..5", "visit=0,1"], {"constraints": ["stars -> visit"]}, "the same for every"),
         (
             ["visit=0,1", "debt=number:-5..5"],
-            {"implications": ["debt -> visit"]},
+            {"constraints": ["debt -> visit"]},
             "declare the comparison as a metric",
         ),
     ],
@@ -106,10 +106,10 @@ def test_bad_declarations_are_refused(outcomes: Any, options: dict[str, Any], me
         declare(outcomes, **options)
 
 
-def test_a_threshold_of_an_implication_may_be_that_of_a_metric() -> None:
+def test_a_threshold_of_an_constraint_may_be_that_of_a_metric() -> None:
     declared = declare(
         ["visit=0,1", "spend=number:0..499"],
         metrics=["spend>10"],
-        implications=["spend>10 -> visit"],
+        constraints=["spend>10 -> visit"],
     )
     assert declared.cuts("spend") == (int(10 / Number(0, 499).unit) + 1,)

@@ -41,7 +41,7 @@ def game() -> Categories:
     declared = declare(
         {"one": "0,1", "rounds": number, "seven": "0,1"},
         metrics=[f"rounds>={FAR + 10}"],
-        implications=["seven -> one", f"rounds>={FAR + 10} -> one"],
+        constraints=["seven -> one", f"rounds>={FAR + 10} -> one"],
     )
     return Categories(declared=declared, grids=(Grid(number=number, points=(0, 3, 9, 10, 17, 20)),))
 

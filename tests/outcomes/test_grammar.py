@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from clusterdp import OutcomeSpace, ParameterError
 from clusterdp._text import exact
-from clusterdp.outcomes.grammar import parse_implication, parse_metric
-from clusterdp.outcomes.metric import SIGNS, Implication, Metric, OutcomeValue, Threshold
+from clusterdp.outcomes.grammar import parse_constraint, parse_metric
+from clusterdp.outcomes.metric import SIGNS, Constraint, Metric, OutcomeValue, Threshold
 from clusterdp.outcomes.number import Number
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def test_the_text_of_a_metric_reads_back(metric: Metric) -> None:
 
 
 @given(METRICS, METRICS)
-def test_the_text_of_an_implication_reads_back(left: Metric, right: Metric) -> None:
-    implication = Implication(condition=left, consequence=right)
-    assert parse_implication(str(implication)) == implication
+def test_the_text_of_an_constraint_reads_back(left: Metric, right: Metric) -> None:
+    constraint = Constraint(condition=left, consequence=right)
+    assert parse_constraint(str(constraint)) == constraint
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_what_is_no_metric_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "a -> ", "-> b", "a -> b -> c", "a => b"])
-def test_what_is_no_implication_is_refused(text: str) -> None:
+def test_what_is_no_constraint_is_refused(text: str) -> None:
     with pytest.raises(ParameterError):
-        parse_implication(text)
+        parse_constraint(text)
 
 
 @given(

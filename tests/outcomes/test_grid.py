@@ -76,7 +76,7 @@ def test_with_nothing_known_the_widest_gap_is_least(
 
 
 def test_fewer_points_than_cuts_need_are_refused() -> None:
-    with pytest.raises(ParameterError, match=r"at least 4 .* 1 cut.*, got 3"):
+    with pytest.raises(ParameterError, match=r"at least 4 .* 1 threshold.*, got 3"):
         place_grid(Number(0, 493), n_points=3, cuts=(100_000,))
 
 

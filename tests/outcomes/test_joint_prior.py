@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterdp import OutcomeSpace, ParameterError
-from clusterdp.outcomes.categories import Categories
-from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
-from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.reference import (
+from clusterdp.outcomes.baseline import (
     Margin,
     Moments,
     ValueShares,
@@ -24,6 +20,10 @@ from clusterdp.outcomes.reference import (
     parse_margins,
     rounded_prior,
 )
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
+from clusterdp.outcomes.grid import Grid
+from clusterdp.outcomes.number import Number
 from rounding_probs import category_probs
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_shares_are_fitted_as_proportional_fitting_does(
     many = conversion * share_of_many
     declared = declare(
         ["visit=0,1", "conversion=0,1", "items=0..2"],
-        implications=["conversion -> visit", "items -> conversion"],
+        constraints=["conversion -> visit", "items -> conversion"],
     )
     categories = Categories(declared=declared)
     items = (1 - many, many * 0.7, many * 0.3)
@@ -82,7 +82,7 @@ def test_shares_are_fitted_as_proportional_fitting_does(
 
 
 @given(RATES, RATES)
-def test_without_implications_outcomes_are_independent(one: float, other: float) -> None:
+def test_without_constraints_outcomes_are_independent(one: float, other: float) -> None:
     declared = declare(["a=0,1", "b=0,1"])
     prior = fit_prior(Categories(declared=declared), margins(declared, a=one, b=other))
     independent = np.outer([1 - one, one], [1 - other, other]).ravel()
@@ -100,7 +100,7 @@ def test_moments_are_met() -> None:
 
 
 def test_contradictions_are_reported_and_shared() -> None:
-    declared = declare(["visit=0,1", "conversion=0,1"], implications=["conversion -> visit"])
+    declared = declare(["visit=0,1", "conversion=0,1"], constraints=["conversion -> visit"])
     prior = fit_prior(Categories(declared=declared), margins(declared, visit=0.1, conversion=0.3))
     assert min(prior.misses.values()) > 0.05
     assert np.isfinite(prior.probs).all()
@@ -125,9 +125,9 @@ def test_with_nothing_declared_pieces_between_cuts_count_alike() -> None:
 
 
 def test_rounding_a_prior_is_what_rounding_rows_does() -> None:
-    """Against the exact distribution of every row, two numbers and an implication among them."""
+    """Against the exact distribution of every row, two numbers and a constraint among them."""
     number = Number(FAR, FAR + 6)
-    declared = declare({"x": number, "buys": "0,1", "y": number}, implications=[f"y>{FAR} -> buys"])
+    declared = declare({"x": number, "buys": "0,1", "y": number}, constraints=[f"y>{FAR} -> buys"])
     whole = Grid(number=number, points=tuple(range(7)))
     fine = Categories(declared=declared, grids=(whole, whole), most=1000)
     coarse = Categories(
@@ -148,13 +148,13 @@ def test_rounding_a_prior_is_what_rounding_rows_does() -> None:
 def funnel() -> DeclaredOutcomes:
     return declare(
         ["visit=0,1", "conversion=0,1", "spend=number:0..499"],
-        implications=["conversion -> visit", "spend>0 -> conversion"],
+        constraints=["conversion -> visit", "spend>0 -> conversion"],
     )
 
 
 def test_a_funnel_has_its_rates_and_moments() -> None:
-    reference = {"visit": 0.15, "conversion": "0.009", "spend": "mean:1.05,std:15"}
-    categories, prior = choose_categories(funnel(), margins(funnel(), **reference))
+    baseline = {"visit": 0.15, "conversion": "0.009", "spend": "mean:1.05,std:15"}
+    categories, prior = choose_categories(funnel(), margins(funnel(), **baseline))
     assert max(prior.misses.values()) < 1e-6
     np.testing.assert_allclose(
         categories.metric_values() @ prior.probs, [0.15, 0.009, 1.05], rtol=1e-4

@@ -85,7 +85,7 @@ def test_labels_are_released_and_shown(table: pl.DataFrame, tmp_path: Path) -> N
     told = cdp.read_release(tmp_path / "out")
     assert "no (0) or yes (1)" in (tmp_path / "out" / "README.md").read_text()
     assert "no (0) or yes (1)" in (tmp_path / "out" / "index.html").read_text()
-    assert "no (0) or yes (1)" in run("inspect", tmp_path / "out").stdout
+    assert "no (0) or yes (1)" in run("inspect", tmp_path / "out", "-v").stdout
     assert "no (0) or yes (1)" in repr(told)
     assert run("verify", tmp_path / "out").exit_code == 0
     estimated = run("estimate", tmp_path / "out")
@@ -104,7 +104,7 @@ def test_a_label_that_is_neither_is_refused_and_never_clipped(
         for options in ((), ("--clip",), ("--missing", "clicks")):
             asked = ("--outcome", "clicks=no,yes", *options)
             refused = release(tmp_path / name, tmp_path / "out", *asked)
-            assert_refused(refused, "outside the outcome space")
+            assert_refused(refused, "outside the allowed values")
 
 
 @pytest.mark.parametrize("rule", ["any", "max", "sum", "mean"])
@@ -117,7 +117,7 @@ def test_a_label_that_is_neither_is_refused_in_aggregates(
         write_events(events, tmp_path),
         *(tmp_path / "out", "--outcome", "clicks=no,yes", "--aggregate", rule),
     )
-    assert_refused(refused, "outside the outcome space")
+    assert_refused(refused, "outside the allowed values")
 
 
 def test_any_label_of_several_rows(table: pl.DataFrame, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def shop() -> Categories:
     declared = declare(
         {"x": x, "halves": "-0.5,0,1.5", "y": y},
         metrics=["y>=4", "halves*y", "x*y*(y>=4)", "halves*halves"],
-        implications=["y>=4 -> halves"],
+        constraints=["y>=4 -> halves"],
     )
     unit = int(1 / x.unit)
     return Categories(

@@ -1,4 +1,4 @@
-"""Outcomes that may be missing: their levels, metrics, implications, integers and references."""
+"""Outcomes that may be missing: their levels, metrics, constraints, integers and references."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.errors import ParameterError
+from clusterdp.outcomes.baseline import choose_categories, parse_margins
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.reference import choose_categories, parse_margins
 from clusterdp.statistics._sum_noise import sum_noise
 from rounding_probs import category_probs
 
@@ -25,7 +25,7 @@ GRID = Grid(number=SPEND, points=(0, 1, SPEND.n_steps // 3, SPEND.n_steps))
 FUNNEL = Categories(
     declared=declare(
         {"visit": "0,1", "sale": "0,1", "spend": SPEND},
-        implications=["sale -> visit", "spend>0 -> sale"],
+        constraints=["sale -> visit", "spend>0 -> sale"],
         metrics=["visit*spend"],
         missing=["sale", "spend"],
     ),
@@ -59,8 +59,8 @@ def test_what_metrics_count_as() -> None:
     np.testing.assert_allclose(FUNNEL.metric_values(), expected)
 
 
-def test_an_implication_is_about_observed_values() -> None:
-    """A missing value breaks none: it could be what the implication asks for."""
+def test_an_constraint_is_about_observed_values() -> None:
+    """A missing value breaks none: it could be what the constraint asks for."""
     found = FUNNEL.outcome_values().T
     for visit, sale, spend in itertools.product([0, 1], [0, 1, NAN], [0, 10, NAN]):
         broken = (sale == 1 and visit == 0) or (spend > 0 and sale == 0)
@@ -71,7 +71,7 @@ def test_an_implication_is_about_observed_values() -> None:
 def test_who_is_observed_can_be_implied() -> None:
     declared = declare(
         {"visit": "0,1", "spend": "0..2"},
-        implications=["spend_observed -> visit"],
+        constraints=["spend_observed -> visit"],
         missing=["spend"],
     )
     visit, spend = Categories(declared=declared).outcome_values()

@@ -15,7 +15,7 @@ from clusterdp.published.verification import verify_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-QUESTION, ALARM = "is that what was planned?", "sample-ratio mismatch"
+QUESTION, ALARM = "If that was not planned, assignment failed.", "SRM: arms have"
 ARMS = ["control"] * 2 + ["email", "letter"]
 ASKED: dict[str, Any] = {
     "unit": "user",
@@ -87,8 +87,12 @@ def test_groups_that_were_assigned_as_a_whole_have_units_as_they_have(
     large = pl.when(pl.col("arm") == "control").then(pl.col("user") // 400)
     schools = mailing.with_columns(school=large.otherwise(100 + pl.col("user") % 100))
     grouped = schools.with_columns(school=pl.format("{} {}", "arm", "school"))
-    found = cdp.estimate(cdp.release(grouped, assigned_by="school", arm_shares=HALF, **ASKED))
+    found = cdp.estimate(
+        cdp.release(grouped, randomization_unit="school", arm_shares=HALF, **ASKED)
+    )
     wrong = {"control": 1, "email": 1, "letter": 1}
-    other = cdp.estimate(cdp.release(grouped, assigned_by="school", arm_shares=wrong, **ASKED))
+    other = cdp.estimate(
+        cdp.release(grouped, randomization_unit="school", arm_shares=wrong, **ASKED)
+    )
     for one in (found, other):
         assert not any(ALARM in warning for warning in one.warnings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +12,8 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.spec.parse import read_options
+from clusterdp.document.text import to_lines
+from clusterdp.spec.experiment import ExperimentFile
 from drafts import draft_of
 
 if TYPE_CHECKING:
@@ -18,39 +21,28 @@ if TYPE_CHECKING:
 
 PYTHON: dict[str, Any] = {
     "outcomes": {"visit": [0, 1], "order": cdp.OutcomeSpace.binary(), "spend": cdp.Number(0, 50)},
-    "implies": ("order -> visit", "spend>0 -> order"),
+    "constraint": ("order -> visit", "spend>0 -> order"),
     "metric": "spend>=20",
     "weight": {"spend": 2, "spend>=20": 0.5},
-    "reference": {"visit": 0.3, "order": [0.9, 0.1], "spend": "mean:2,std:8"},
+    "baseline": {"visit": 0.3, "order": [0.9, 0.1], "spend": "mean:2,std:8"},
 }
 TEXTS: dict[str, Any] = {
     "outcomes": ["visit=0,1", "order=0,1", "spend=number:0..50"],
-    "implies": ["order -> visit", "spend>0 -> order"],
+    "constraint": ["order -> visit", "spend>0 -> order"],
     "metric": ["spend>=20"],
     "weight": ["spend=2", "spend>=20=0.5"],
-    "reference": ["visit=0.3", "order=0.9,0.1", "spend=mean:2,std:8"],
+    "baseline": ["visit=0.3", "order=0.9,0.1", "spend=mean:2,std:8"],
 }
-ARRAYS = """
-outcomes = ["visit=0,1", "order=0,1", "spend=number:0..50"]
-implies = ["order -> visit", "spend>0 -> order"]
-metric = ["spend>=20"]
-weight = ["spend=2", "spend>=20=0.5"]
-reference = ["visit=0.3", "order=0.9,0.1", "spend=mean:2,std:8"]
-"""
-TABLES = """
-implies = ["order -> visit", "spend>0 -> order"]
-metric = "spend>=20"
+FILE = """
 [outcomes]
-visit = [0, 1]
-order = "0,1"
-spend = "number:0..50"
-[weight]
-spend = 2
-"spend>=20" = 0.5
-[reference]
-visit = 0.3
-order = [0.9, 0.1]
-spend = "mean:2,std:8"
+visit = { type = "binary", baseline = 0.3 }
+order = { type = "binary", baseline = [0.9, 0.1] }
+spend = { type = "number", range = [0, 50], baseline = { mean = 2, sd = 8 } }
+
+[analysis]
+constraints = ["order -> visit", "spend>0 -> order"]
+metrics = ["spend>=20"]
+weights = { spend = 2, "spend>=20" = 0.5 }
 """
 PUBLIC: dict[str, Any] = {"arm": "treated", "cluster": "market", "epsilon": 1}
 
@@ -77,16 +69,15 @@ def test_one_meaning_wherever_it_comes_from(tmp_path: Path) -> None:
     assert by_python.request.outcomes == by_texts.request.outcomes
     assert by_python.spaces == by_texts.spaces
     np.testing.assert_array_equal(by_python.questions[0].probs, by_texts.questions[0].probs)
-    for text in (ARRAYS, TABLES):
-        path = tmp_path / "spec.toml"
-        path.write_text(text)
-        assert read_options(path) == by_texts.request.options
+    path = tmp_path / "experiment.toml"
+    path.write_text(FILE)
+    assert ExperimentFile.read(path).options == by_texts.request.options
 
 
 def test_a_command_declares_the_same(visits: pl.DataFrame, tmp_path: Path) -> None:
-    source, by_hand, by_command = (tmp_path / name for name in ("t.parquet", "a.toml", "b.toml"))
+    source, by_hand, by_command = (tmp_path / name for name in ("t.parquet", "a.lock", "b.toml"))
     visits.write_parquet(source)
-    cdp.plan(source, **{**PYTHON, **PUBLIC}, mechanism="uniform-prior-dp").save(by_hand)
+    cdp.plan(source, **{**PYTHON, **PUBLIC}).save(by_hand)
     flags = [
         word
         for name, texts in TEXTS.items()
@@ -94,29 +85,34 @@ def test_a_command_declares_the_same(visits: pl.DataFrame, tmp_path: Path) -> No
         for word in (f"--{'outcome' if name == 'outcomes' else name}", text)
     ]
     public = ("--arm", "treated", "--cluster", "market", "--epsilon", 1)
-    more = ("--mechanism", "uniform-prior-dp", "--out", by_command)
-    ran = run("plan", source, *flags, *public, *more)
+    ran = run("plan", source, *flags, *public, "--out", by_command, "-v")
     assert ran.exit_code == 0, ran.output
-    written = by_command.read_text()
-    assert written.replace("order=0,1", "order=0..1") == by_hand.read_text()
-    for said in ("visit", "spend>=20", "alone", "10% segment"):
+    written = by_command.with_suffix(".lock").read_text()
+    own = re.sub(r'experiment = ".*"\n', "", written)
+    assert own.replace("order=0,1", "order=0..1") == by_hand.read_text()
+    for said in (
+        "visit",
+        "spend>=20",
+        "larger than in a plan for the overall effect only",
+        "10% segment",
+    ):
         assert said in ran.stdout
 
 
 def test_a_release_by_a_plan_has_the_plans_grids(visits: pl.DataFrame, tmp_path: Path) -> None:
-    path = tmp_path / "plan.toml"
+    path = tmp_path / "plan.lock"
     plan = cdp.plan(visits, **{**PYTHON, **PUBLIC}, mechanism="uniform-prior-dp")
     plan.save(path)
     again = cdp.Plan.load(path)
     assert again.options == plan.options
     assert draft_of(again.options).spaces[0] == draft_of(plan.options).spaces[0]
-    # The grids follow from the plan alone, also if the reference is another.
+    # The grids follow from the plan alone, also if the baseline is another.
     other = path.read_text().replace("mean:2,std:8", "mean:20,std:20")
     path.write_text(other)
     moved = cdp.Plan.load(path).options
     assert draft_of(moved).spaces[0].grids == draft_of(plan.options).spaces[0].grids
     assert (
-        draft_of({**PYTHON, "reference": moved.reference}).spaces[0].grids
+        draft_of({**PYTHON, "baseline": moved.baseline}).spaces[0].grids
         != draft_of(moved).spaces[0].grids
     )
     released = cdp.release(visits, plan, unit="user")
@@ -130,8 +126,13 @@ def test_a_plan_shows_every_metric(visits: pl.DataFrame) -> None:
     assert content["metrics"] == metrics
     (option,) = content["options"]
     assert list(option["overall"]) == list(option["segment"]) == metrics
-    for text in (repr(plan), plan._repr_html_()):
-        assert "optimal, metric by metric" in text
+    assert plan.report is not None
+    shown, reviewed = repr(plan), "\n".join(to_lines(plan.report.review()))
+    assert "Mechanism  optimal" in reviewed
+    for metric in metrics:
+        assert re.search(rf"^  {metric} +\d", shown, re.MULTILINE)
+        assert f"<td>{escape(metric)}</td>" in plan._repr_html_()
+        assert f"Minimum detectable effect on {metric}\n" in reviewed
 
 
 def test_a_ledger_records_all_outcomes_and_their_grids(
@@ -145,19 +146,19 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
     (entry,) = cdp.Ledger(ledger).balance("us").spent
     assert entry.outcomes == ("visit", "order", "spend")
     options = entry.content["options"]
-    assert draft_of({**options, "reference": None}).spaces == draft_of(PYTHON).spaces
+    assert draft_of({**options, "baseline": None}).spaces == draft_of(PYTHON).spaces
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reference": "0.5,0.5"}, "a reference reads OUTCOME=MARGIN"),
-        ({"reference": ["visit=0.5", "visit=0.4"]}, "reference gives 'visit' twice"),
-        ({"reference": {"clicks": 0.5}}, "'clicks', which is no declared outcome"),
-        ({"reference": ["past.parquet", "visit=0.5"]}, "no table is read for it"),
+        ({"baseline": "0.5,0.5"}, "a baseline reads OUTCOME=MARGIN"),
+        ({"baseline": ["visit=0.5", "visit=0.4"]}, "baseline gives 'visit' twice"),
+        ({"baseline": {"clicks": 0.5}}, "'clicks', which is no declared outcome"),
+        ({"baseline": ["past.parquet", "visit=0.5"]}, "no table is read for it"),
         ({"weight": {"clicks": 2}}, "there is no such metric"),
         ({"metric": 5}, "metric must be metrics such as"),
-        ({"implies": "order => visit"}, "an implication reads"),
+        ({"constraint": "order => visit"}, "a constraint reads"),
         ({"mde": {"clicks": 0.1}, "epsilon": None}, "there is no metric 'clicks'"),
         ({"mde": "visit=few", "epsilon": None}, "mde reads METRIC=EFFECT"),
     ],
@@ -167,9 +168,9 @@ def test_what_is_refused(change: dict[str, Any], message: str, visits: pl.DataFr
         cdp.plan(visits, **{**PYTHON, **PUBLIC, "mechanism": "uniform-prior-dp", **change})
 
 
-def test_margins_that_contradict_implications_are_noted() -> None:
-    chosen = draft_of({**PYTHON, "reference": {"visit": 0.1, "order": 0.4}})
-    assert any("contradicts the implications" in note for note in chosen.notes)
+def test_margins_that_contradict_constraints_are_noted() -> None:
+    chosen = draft_of({**PYTHON, "baseline": {"visit": 0.1, "order": 0.4}})
+    assert any("contradicts the constraints" in note for note in chosen.notes)
     assert not draft_of(PYTHON).notes
 
 

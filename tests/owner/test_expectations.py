@@ -57,14 +57,14 @@ def past(table: pl.DataFrame, source: Path) -> str:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("named", [hard_link, file_of_the_folder, folder, database, past])
-def test_no_table_is_a_reference(
+def test_no_table_is_a_baseline(
     call: Callable[..., Any], named: Callable[..., str], table: pl.DataFrame, source: Path
 ) -> None:
     """Its exact shares would be published: in the manifest, the plan, the ledger, the channels."""
     name = named(table, source)
     more = {} if call is cdp.plan else {"out": source.with_name("out")}
     with pytest.raises(cdp.ParameterError, match="no table is read for it: declare numbers"):
-        call(source, reference=name, **NAMES, **more)
+        call(source, baseline=name, **NAMES, **more)
     assert not source.with_name("out").exists()
 
 
@@ -72,7 +72,7 @@ def test_no_table_is_a_reference_of_a_command(table: pl.DataFrame, source: Path)
     plan = source.with_name("plan.toml")
     refused = run(
         *("plan", source, "--arm", "treated", "--outcome", "clicks=0..3", "--epsilon", 2),
-        *("--reference", past(table, source), "--out", plan),
+        *("--baseline", past(table, source), "--out", plan),
     )
     assert refused.exit_code == 2
     assert "no table is read for it" in " ".join(refused.output.split())
@@ -82,8 +82,8 @@ def test_no_table_is_a_reference_of_a_command(table: pl.DataFrame, source: Path)
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"reference": "0.4,0.3,0.2,0.1"}, "as the owner declared them: clicks with mean 1"),
-        ({}, "equally likely, because nothing was declared"),
+        ({"baseline": "0.4,0.3,0.2,0.1"}, "Assumes the owner's baselines: clicks 1."),
+        ({}, "No baseline was declared, so all values are assumed equally likely."),
     ],
 )
 def test_the_folder_states_where_expectations_come_from(

@@ -12,6 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
+from clusterdp.document.text import to_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,13 +72,13 @@ class TestLedger:
         cdp.publish(table, out=tmp_path / "one", **given, epsilon=1.23457, new_population=True)
         with pytest.raises(cdp.LedgerError) as caught:
             cdp.publish(table, out=tmp_path / "two", **given, epsilon=3)
-        (most,) = re.findall(r"epsilon of at most (\S+) fits", str(caught.value))
+        (most,) = re.findall(r"set epsilon = (\S+) or less", str(caught.value))
         looked = cdp.preview(table, **given, epsilon=3)
-        assert looked.notes[0].startswith("this release would be refused: the budget")
-        assert f"at most {most} fits" in looked.notes[0]
-        assert not any("would be refused" in note for note in looked.notes[1:])
+        assert looked.notes[0].startswith("This release would be rejected: Not enough budget")
+        assert f"and {most} of 4 remains" in looked.notes[0]
+        assert not any("would be rejected" in note for note in looked.notes[1:])
         cdp.publish(table, out=tmp_path / "two", **given, epsilon=float(most))
-        with pytest.raises(cdp.LedgerError, match="nothing more fits"):
+        with pytest.raises(cdp.LedgerError, match="ask for a higher budget cap"):
             cdp.publish(table, out=tmp_path / "three", **given, epsilon=1)
 
     @pytest.mark.parametrize("where", ["stages.draw_together", "targets.write_readme"])
@@ -128,44 +129,53 @@ class TestAssumptions:
 
     def test_without_a_reference_outcomes_are_uniform(self, table: pl.DataFrame) -> None:
         plan = cdp.plan(table, **NAMES, epsilon=2)
-        uniform = np.arange(4)
-        said = f"mean {uniform.mean():.4g} and standard deviation {uniform.std():.4g}: all outcomes"
-        shown = (repr(plan), plan._repr_html_(), repr(cdp.preview(table, plan)))
-        assert all(said in text and "give reference=..." in text for text in shown)
+        said = "No baseline was given, so all values are assumed equally likely."
+        details = "\n".join(to_lines(cdp.preview(table, plan).details()))
+        shown = (repr(plan), plan._repr_html_(), details)
+        assert all(said in " ".join(text.split()) and "--baseline" in text for text in shown)
         assert said in plan.to_dict()["assumed"]
 
-    def test_a_reference_is_stated_and_kept(self, table: pl.DataFrame, tmp_path: Path) -> None:
-        plan = cdp.plan(table, **NAMES, epsilon=2, reference=[3, 1, 0, 0])
-        said = f"mean 0.25 and standard deviation {np.sqrt(0.25 * 0.75):.4g}: as the reference"
-        plan.save(tmp_path / "plan.toml")
-        shown = (repr(plan), repr(cdp.preview(table, tmp_path / "plan.toml")))
-        assert all(said in text and "give reference" not in text for text in shown)
-        assert said in (tmp_path / "plan.toml").read_text()
+    def test_a_baseline_is_stated_and_kept(self, table: pl.DataFrame, tmp_path: Path) -> None:
+        plan = cdp.plan(table, **NAMES, epsilon=2, baseline=[3, 1, 0, 0])
+        said = f"your baselines: clicks mean 0.25, sd {np.sqrt(0.25 * 0.75):.3g}"
+        plan.save(tmp_path / "plan.lock")
+        details = "\n".join(to_lines(cdp.preview(table, tmp_path / "plan.lock").details()))
+        assert all(said in text and "--baseline" not in text for text in (repr(plan), details))
+        assert said in (tmp_path / "plan.lock").read_text()
 
-    def test_a_small_effect_asks_for_a_reference_once(self, table: pl.DataFrame) -> None:
-        with pytest.raises(cdp.ParameterError, match=r"mde=0.001 .*; give reference=\.\.\. "):
+    def test_a_small_effect_asks_for_a_baseline_once(self, table: pl.DataFrame) -> None:
+        with pytest.raises(cdp.ParameterError, match=r"mde=0.001 .*with --baseline"):
             cdp.plan(table, **NAMES, mde=0.001)
-        with pytest.raises(cdp.ParameterError, match="plan for a larger effect") as caught:
-            cdp.plan(table, **NAMES, mde=0.001, reference="mean:1,std:1")
+        with pytest.raises(cdp.ParameterError, match="Plan for a larger effect") as caught:
+            cdp.plan(table, **NAMES, mde=0.001, baseline="mean:1,std:1")
         assert "reference" not in str(caught.value)
 
 
 def test_a_preview_checks_that_the_place_is_free(table: pl.DataFrame, tmp_path: Path) -> None:
     plan = cdp.plan(table, **NAMES, epsilon=2)
-    assert "epsilon 2" in repr(cdp.preview(table, plan, out=tmp_path / "out"))
+    assert "ε = 2" in repr(cdp.preview(table, plan, out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-    with pytest.raises(cdp.OutputError, match=r"choose another folder \(out="):
+    with pytest.raises(cdp.OutputError, match=r"another folder \(out=.*spends its epsilon again"):
         cdp.preview(table, plan, out=tmp_path)
 
 
 _COLUMNS = "'user', 'treated', 'market', 'clicks', 'secret'"
 MISSING: dict[str, tuple[dict[str, Any], str]] = {
-    "arm": ({"arm": "Treated"}, "'Treated' to use as arm (arm=..., --arm); did you mean 'treated'"),
-    "unit": ({"unit": "usr"}, "'usr' to use as unit (unit=..., --unit); did you mean 'user'"),
-    "cluster": ({"cluster": "x"}, "'x' to use as cluster (cluster=..., --cluster); the table has"),
+    "arm": (
+        {"arm": "Treated"},
+        "'Treated' to use as arm (arm=..., --arm). Did you mean 'treated'?",
+    ),
+    "unit": ({"unit": "usr"}, "'usr' to use as unit (unit=..., --unit). Did you mean 'user'?"),
+    "cluster": ({"cluster": "x"}, "'x' to use as cluster (cluster=..., --cluster). The table has"),
     "crossed": ({"cluster": ["market", "x"]}, "'x' to cross as cluster (cluster=..., --cluster)"),
-    "outcome": ({"outcomes": {"click": "0..3"}}, "(outcome=..., --outcome); did you mean 'clicks'"),
-    "kept": ({"keep": "Secret"}, "'Secret' to use as kept (keep=..., --keep); did you mean"),
+    "outcome": (
+        {"outcomes": {"click": "0..3"}},
+        "(outcome=..., --outcome). Did you mean 'clicks'?",
+    ),
+    "kept": (
+        {"passthrough": "Secret"},
+        "'Secret' to use as passthrough (passthrough=..., --passthrough). Did you mean 'secret'?",
+    ),
 }
 
 
@@ -192,7 +202,8 @@ def test_a_missing_column_is_named_with_all_there_are(
 def test_a_missing_column_of_a_file_is_named_alike(source: Path) -> None:
     public = ("--cluster", "market", "--outcome", "clicks=0..3", "--epsilon", 1)
     shown = run("plan", source, "--arm", "Treated", *public).stderr
-    assert MISSING["arm"][1] in shown
+    what, remedy = MISSING["arm"][1].split(". ")
+    assert f"{what}\n\n  {remedy}" in shown
     assert _COLUMNS in shown
 
 
@@ -211,7 +222,9 @@ def test_errors_have_a_remedy(table: pl.DataFrame, tmp_path: Path) -> None:
         with pytest.raises(cdp.ParameterError, match=r"source must be a pandas.* got int"):
             call(5, **NAMES, epsilon=1)
     release = cdp.release(table, **NAMES, epsilon=1)
-    with pytest.raises(cdp.ParameterError, match=r"segments .*: give by=\.\.\. \(--by\)"):
+    with pytest.raises(
+        cdp.ParameterError, match=r"A segments table .* Fix: add by=\.\.\. \(--by\)"
+    ):
         cdp.estimate(release, segments=table.select("user"))
 
 
@@ -221,7 +234,7 @@ def test_notebooks_show_what_text_does(
     whose: dict[str, Any] = {"ledger": ledger, "population": "<us>", "new_population": True}
     looked = cdp.preview(table, **NAMES, epsilon=1, **whose)
     page = unescape(looked._repr_html_())
-    assert all(name in page and text in page for name, text in looked.pairs)
+    assert all(word in page for word in re.findall(r"\w+", repr(looked)))
     assert all(note in page for note in looked.notes)
     published = cdp.publish(table, out=tmp_path / "out", **NAMES, epsilon=1, **whose)
     page = unescape(published._repr_html_())
@@ -236,9 +249,9 @@ def test_notebooks_show_what_text_does(
 def test_an_effect_is_a_line_and_a_guarantee_has_its_own(table: pl.DataFrame) -> None:
     estimate = cdp.estimate(cdp.release(table, **NAMES, epsilon=1))
     (effect,) = estimate.effects
-    assert repr(effect).startswith("Effect(clicks, overall, 1 against 0: ")
+    assert repr(effect).startswith("Effect(clicks, overall, 1 vs 0: ")
     assert len(repr(effect).splitlines()) == 1
-    first, second, *_ = repr(estimate).splitlines()
+    first, *_ = repr(estimate).splitlines()
     assert estimate.guarantee is not None
-    assert second == estimate.guarantee.in_short()
-    assert "epsilon" not in first
+    assert first == "treated = 1 vs 0 (control), 600 units, within markets, ε = 1"
+    assert estimate.guarantee.statement().formal in unescape(estimate.to_html())

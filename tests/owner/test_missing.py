@@ -11,7 +11,8 @@ import pytest
 import clusterdp as cdp
 from cli_runs import run
 from clusterdp.published.verification import verify_folder
-from clusterdp.spec.parse import parse_options, read_options
+from clusterdp.spec.experiment import ExperimentFile
+from clusterdp.spec.parse import parse_options
 from drafts import draft_of
 
 if TYPE_CHECKING:
@@ -102,27 +103,27 @@ def test_a_folder_tells_that_outcomes_may_be_missing(shop: pl.DataFrame, tmp_pat
     cdp.publish(shop, out=out, mechanism=MECHANISM, missing=["spend"], **PARTS)
     assert all(check.problem is None for check in verify_folder(out))
     readme = " ".join((out / "README.md").read_text().split())
-    assert "Numbers beyond count as the nearest end" in readme
-    assert "It may be missing, and who has it is private, too." in readme
+    assert "Values outside are clipped" in readme
+    assert "It may be missing; whether it is missing is protected." in readme
     assert "`spend_times_observed_debiased`" in readme
-    assert "spend: number:0..40, or missing" in run("inspect", out).output
+    assert "spend: number:0..40, or missing" in run("inspect", out, "-v").output
     release = cdp.read_release(out)
     assert "number:0..40, or missing" in repr(release)
     estimate = cdp.estimate(release)
     assert estimate.metrics == ("visit", "spend", "spend_observed")
-    assert "spend, of those observed" in estimate.notes
-    assert estimate.to_dict()["attrition_bounds"][0]["metric"] == "spend"
+    assert "spend: mean over units with an observed outcome." in estimate.notes
+    assert estimate.to_dict()["lee_bounds"][0]["metric"] == "spend"
     rows = pl.read_parquet(out / "units.parquet")
     names = ["visit_debiased", "spend_times_observed_debiased", "spend_observed_debiased"]
     assert rows.columns[-3:] == names
 
 
 def test_options_are_the_same_everywhere(tmp_path: Path) -> None:
-    path = tmp_path / "plan.toml"
-    path.write_text('outcomes = ["spend=0..5"]\nmissing = ["spend"]\n')
-    by_file = read_options(path)
+    path = tmp_path / "experiment.toml"
+    path.write_text('[outcomes]\nspend = { type = "count", max = 5, missing = true }\n')
+    by_file = ExperimentFile.read(path).options
     assert by_file == parse_options({"outcomes": {"spend": "0..5"}, "missing": "spend"})
-    assert "--missing" in run("release", "--help").output
+    assert "--missing" in run("release", "--help-all").output
 
 
 def test_what_is_refused(shop: pl.DataFrame) -> None:
@@ -135,7 +136,7 @@ def test_what_is_refused(shop: pl.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "share"),
+    ("baseline", "share"),
     [
         ({"spend": "mean:8,std:7"}, 0.9),
         ({"visit": "0.3"}, 0.9),
@@ -144,11 +145,11 @@ def test_what_is_refused(shop: pl.DataFrame) -> None:
     ids=str,
 )
 def test_most_are_taken_to_be_observed_and_that_is_said(
-    reference: dict[str, str], share: float
+    baseline: dict[str, str], share: float
 ) -> None:
-    chosen = draft_of({**PARTS, "missing": "spend", "reference": reference})
+    chosen = draft_of({**PARTS, "missing": "spend", "baseline": baseline})
     _, question = chosen.questions
     observed = float(question.categories.metric_values()[1] @ question.probs)
     assert observed == pytest.approx(share, abs=0.01)
     said = "spend is taken to be observed for 90% of units"
-    assert any(said in note for note in chosen.notes) == ("spend_observed" not in reference)
+    assert any(said in note for note in chosen.notes) == ("spend_observed" not in baseline)

@@ -15,8 +15,10 @@ import typer.main
 import clusterdp as cdp
 from clusterdp.cli.app import app
 from clusterdp.owner import keywords
-from clusterdp.spec.fields import DECLARED, REQUESTED, flag_of
-from clusterdp.spec.parse import parse_options, read_options
+from clusterdp.spec._experiment_text import SECTIONS
+from clusterdp.spec.experiment import read_lock
+from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, REQUESTED, flag_of
+from clusterdp.spec.parse import parse_options
 from clusterdp.spec.request import BudgetRequest
 
 if TYPE_CHECKING:
@@ -55,25 +57,36 @@ def test_help_explains_every_option_that_a_function_takes(function: Callable[...
 
 def test_every_option_is_taken_by_a_function_or_recorded_by_a_plan() -> None:
     taken = set().union(*map(shown, FUNCTIONS))
-    assert set(DECLARED) - taken == {"input", "n_units", "n_clusters", "grids"}
+    assert set(DECLARED) - taken == {"input", "experiment", "n_units", "n_clusters", "grids"}
 
 
 @pytest.mark.parametrize(
     ("name", "function", "own"),
     [
-        ("plan", cdp.plan, {"spec", "out", "html", "as_json"}),
-        ("release", cdp.publish, {"plan", "spec", "resume", "dry_run", "as_json"}),
+        ("plan", cdp.plan, {"out", "html", "as_json", "verbose"}),
+        ("release", cdp.publish, {"resume", "dry_run", "yes", "as_json", "verbose"}),
     ],
 )
 def test_a_command_takes_what_its_function_takes(
     name: str, function: Callable[..., Any], own: set[str]
 ) -> None:
-    parameters = {one.name: one for one in COMMANDS[name].params if one.name != "help"}
-    assert set(parameters) == shown(function) | {"input"} | own
-    for option in shown(function) - own:
+    every = {one.name: one for one in COMMANDS[name].params}
+    parameters = {key: one for key, one in every.items() if key not in {"help", "help_all"}}
+    with_flags = {option for option in shown(function) if DECLARED[option].panel is not None}
+    assert set(parameters) == with_flags | {"input"} | own
+    for option in with_flags - own:
         assert f"--{flag_of(option)}" in parameters[option].opts
         assert not parameters[option].secondary_opts  # no --no-clip
         assert getattr(parameters[option], "help", None) == DECLARED[option].text
+
+
+def test_every_option_has_a_place_in_the_experiment_file_or_holds_for_one_run() -> None:
+    keys = [option for section in SECTIONS.values() for option in section.values()]
+    assert len(keys) == len(set(keys))
+    of_outcomes = {"outcomes", "missing", "baseline"}
+    of_locks = {"experiment", "n_units", "n_clusters", "grids"}
+    assert set(DECLARED) == {*keys, *of_outcomes, *of_locks, *OF_ONE_RUN}
+    assert all(DECLARED[name].panel is None for name in of_locks)
 
 
 def test_types_of_python_cover_what_is_checked() -> None:
@@ -86,7 +99,7 @@ def test_types_of_python_cover_what_is_checked() -> None:
 
 
 def test_options_hold_what_a_request_holds() -> None:
-    assert {one.name for one in fields(BudgetRequest)} == {*REQUESTED, "purpose", "asked"}
+    assert {one.name for one in fields(BudgetRequest)} == {*REQUESTED, "optimize_for", "asked"}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +131,7 @@ VALUES: dict[str, Any] = {
     "mde": 0.5,
     "new_population": True,
     "ledger_key_file": "key",
-    "verbose": True,
+    "show_row_counts": True,
 }
 
 
@@ -127,7 +140,7 @@ def test_what_holds_for_one_run_is_not_kept(name: str, tmp_path: Path) -> None:
     options = parse_options({"epsilon": 1, name: VALUES[name]})
     assert getattr(options, name) == VALUES[name]
     assert options.to_dict() == {"epsilon": 1.0}
-    path = tmp_path / "spec.toml"
+    path = tmp_path / "experiment.lock"
     path.write_text(f"{name} = {json.dumps(VALUES[name])}\n")
     with pytest.raises(cdp.ParameterError, match=f"there is no option '{name}' in"):
-        read_options(path)
+        read_lock(path)

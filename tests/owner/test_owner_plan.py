@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
+from clusterdp.document.text import to_lines
 from clusterdp.outcomes.declaration import parse_space
 from drafts import draft_of
 
@@ -23,18 +25,20 @@ PUBLIC: dict[str, Any] = {"outcomes": {"clicks": "0..3"}, "arm": "treated", "clu
 def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame) -> None:
     plan = cdp.plan(table, **PUBLIC, epsilon=2)
     text, html = repr(plan), plan._repr_html_()
-    assert text.startswith("600 units in 5 clusters, 2 arms; epsilon 2; no outcome was read")
-    for said in ("* optimal", "cluster-dp", "recommended: optimal", "because: ", "guarantee: "):
-        assert said in text
-    for said in ("what can be seen of clicks", "a segment of 1%", "epsilon goes to: rows "):
+    assert text.startswith("At ε = 2 you can detect a change in clicks of ")
+    for said in ("600 units, 5 clusters (market), 2 arms. No outcome was read.", "1% segment"):
         assert said in text
         assert said in html
-    assert "standard errors against a plan for that alone: the overall effect +" in text
-    assert "with your clusters (5): overall " in text
-    assert "with no clusters (1): overall " in text
-    assert "asked for" not in text  # nobody asked for a default
+    assert re.search(r"ε split +\d+% rows \(any segment later\)", text)
+    assert plan.report is not None
+    review = "\n".join(to_lines(plan.report.review()))
+    for said in ("* optimal", "cluster-dp", "Mechanism  optimal", "Why ", "Trade-off  "):
+        assert said in review
+    assert "larger than in a plan for the overall effect only" in review
+    assert "Minimum detectable effect on clicks" in review
+    assert "your clusters (5)" in review
+    assert "no clusters (1)" in review
     assert "<table>" in html
-    assert "recommended: optimal" in html
 
 
 @pytest.mark.slow
@@ -63,13 +67,24 @@ def test_every_kind_of_table_gives_the_same_plan(
 
 def test_the_command_line_gives_the_same_plan(source: Path, tmp_path: Path) -> None:
     by_hand, by_command = tmp_path / "hand.toml", tmp_path / "command.toml"
-    plan = cdp.plan(source, **PUBLIC, epsilon=2, purpose="segments:0.2", reference="mean:1,std:1")
+    plan = cdp.plan(
+        source, **PUBLIC, epsilon=2, optimize_for="segments:0.2", baseline="mean:1,std:1"
+    )
     plan.save(by_hand)
     names = ("--outcome", "clicks=0..3", "--arm", "treated", "--cluster", "market", "--epsilon", 2)
-    more = ("--for", "segments:0.2", "--reference", "mean:1,std:1", "--out", by_command, "--json")
+    more = (
+        "--optimize-for",
+        "segments:0.2",
+        "--baseline",
+        "mean:1,std:1",
+        "--out",
+        by_command,
+        "--json",
+    )
     ran = run("plan", source, *names, *more)
     assert ran.exit_code == 0, ran.output
-    assert by_hand.read_text() == by_command.read_text()
+    locked = by_command.with_suffix(".lock").read_text()
+    assert by_hand.read_text() == re.sub(r'experiment = ".*"\n', "", locked)
     assert json.loads(ran.stdout) == json.loads(json.dumps(plan.to_dict()))
 
 
@@ -87,7 +102,7 @@ def test_the_command_line_gives_the_same_plan(source: Path, tmp_path: Path) -> N
     ],
 )
 def test_a_plan_comes_back_from_its_file(space: Any, table: pl.DataFrame, tmp_path: Path) -> None:
-    path = tmp_path / "plan.toml"
+    path = tmp_path / "plan.lock"
     plan = cdp.plan(
         table,
         outcomes={"clicks": space},
@@ -128,7 +143,7 @@ def test_columns_are_crossed(table: pl.DataFrame) -> None:
         ({"epsilon": "two"}, "epsilon must be a number; got 'two'"),
         ({"epsilon": None}, "give epsilon"),
         ({"mde": 0.1}, "leave out mde"),
-        ({"outcomes": 5}, "outcomes must be outcomes by name, each with its space"),
+        ({"outcomes": 5}, "outcomes must be outcomes by name, each with its allowed values"),
         ({"outcomes": "0..3"}, "an outcome reads NAME=SPACE"),
         ({"outcomes": {"clicks": None}}, "outcomes must be outcomes by name"),
         ({"outcome": "visits"}, "there is no option 'outcome'; did you mean outcomes?"),
@@ -156,13 +171,13 @@ def test_a_table_of_no_kind() -> None:
 def test_what_can_be_seen_is_told_as_numbers_too(table: pl.DataFrame) -> None:
     said = cdp.plan(table, **PUBLIC, epsilon=2).to_dict()
     assert sum(said["budget"].values()) == pytest.approx(1)
-    assert set(said["losses"]) == {"the overall effect", "segments of 10%"}
+    assert set(said["losses"]) == {"the overall effect", "10% segments"}
     assert all(0 <= loss < 1 for loss in said["losses"].values())
     assert [one["n_clusters"] for one in said["clusters"]] == [5, 1]
     seen = said["visible"]
     chosen = said["options"][0]
-    assert seen["everyone"] == chosen["overall"]
-    assert seen["a segment of 10%"] == chosen["segment"]
+    assert seen["all units"] == chosen["overall"]
+    assert seen["10% segment"] == chosen["segment"]
     for one in seen.values():
         assert one["clicks"]["detectable_effect"] > one["clicks"]["std_error"]
 
@@ -170,8 +185,8 @@ def test_what_can_be_seen_is_told_as_numbers_too(table: pl.DataFrame) -> None:
 def test_a_purpose_is_planned_for_and_kept(table: pl.DataFrame) -> None:
     errors = {}
     for purpose in (None, "overall", "segments:0.1"):
-        plan = cdp.plan(table, **PUBLIC, epsilon=1, purpose=purpose, mechanism="optimal")
-        assert plan.options.purpose == purpose
+        plan = cdp.plan(table, **PUBLIC, epsilon=1, optimize_for=purpose, mechanism="optimal")
+        assert plan.options.optimize_for == purpose
         (option,) = plan.to_dict()["options"]
         parts = ("overall", "segment")
         errors[purpose] = [option[part]["clicks"]["std_error"] for part in parts]
@@ -182,12 +197,12 @@ def test_a_purpose_is_planned_for_and_kept(table: pl.DataFrame) -> None:
 def test_one_is_one(rng: np.random.Generator) -> None:
     one = pl.DataFrame({"treated": np.arange(8) % 2, "market": ["here"] * 8})
     text = repr(cdp.plan(one, **PUBLIC, epsilon=1, mechanism="uniform-prior-dp"))
-    assert text.startswith("8 units in 1 cluster, 2 arms;")
+    assert "8 units, 1 cluster (market), 2 arms." in text
 
 
 def test_a_plan_fits_the_terminal(table: pl.DataFrame) -> None:
     """Lines are broken, tables go on below: nothing is left out."""
-    one = cdp.plan(table, **PUBLIC, epsilon=2, purpose="segments")
+    one = cdp.plan(table, **PUBLIC, epsilon=2, optimize_for="segments")
     several = cdp.plan(
         table,
         arm="treated",
@@ -198,6 +213,6 @@ def test_a_plan_fits_the_terminal(table: pl.DataFrame) -> None:
     )
     for plan in (one, several):
         assert plan.report is not None
-        wide, narrow = plan.report.as_text(None), plan.report.as_text(80)
+        wide, narrow = plan.report.as_text(200), plan.report.as_text(80)
         assert max(map(len, narrow.splitlines())) <= 80
         assert set(wide.split()) == set(narrow.split())

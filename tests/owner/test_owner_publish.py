@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from cli_runs import run
+from cli_runs import declare, run
 from clusterdp.statistics.sums import NoisyTotals
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def test_plan_publish_with_a_ledger_and_estimate(
     plan = cdp.plan(table, **NAMES, epsilon=2)
     whose: dict[str, Any] = {"ledger": ledger, "population": "us-users", "new_population": True}
     looked = cdp.preview(table, plan, **whose)
-    assert "epsilon 4 left" in repr(looked)
-    published = cdp.publish(table, plan, out=tmp_path / "out", **whose, keep="secret")
+    said = "this release needs ε = 2, and ε = 4 remains (cap ε = 4)"
+    assert said in " ".join(repr(looked).split())
+    published = cdp.publish(table, plan, out=tmp_path / "out", **whose, passthrough="secret")
     assert published.release_id is not None
     release = published.read()
     assert cdp.estimate(published).effect == cdp.estimate(release).effect
@@ -66,11 +67,11 @@ def test_plan_publish_with_a_ledger_and_estimate(
 
 
 def test_the_command_line_carries_out_a_plan_of_python(source: Path, tmp_path: Path) -> None:
-    path = tmp_path / "plan.toml"
-    cdp.plan(source, **NAMES, epsilon=1).save(path)
-    ran = run("release", "--plan", path, "--out", tmp_path / "command")
+    file = declare(tmp_path / "experiment.toml", input=str(source), **NAMES, epsilon=1)
+    assert cdp.plan(file).save() == tmp_path / "experiment.lock"
+    ran = run("release", file, "--out", tmp_path / "command")
     assert ran.exit_code == 0, ran.output
-    cdp.publish(source, path, out=tmp_path / "python")
+    cdp.publish(file, out=tmp_path / "python")
     ours, theirs = (cdp.read_release(tmp_path / name) for name in ("python", "command"))
     assert ours.questions[0].mechanism == theirs.questions[0].mechanism
     assert ours.columns == theirs.columns
@@ -105,7 +106,7 @@ def _unfinished(ledger: Path) -> list[str]:
 
     shown = json.loads(run("ledger", "show", ledger, "--json").stdout)
     releases = [one for population in shown["populations"] for one in population["releases"]]
-    done = {"committed", "cancelled"}
+    done = {"published", "cancelled"}
     return [one["release_id"] for one in releases if one["status"] not in done]
 
 
@@ -139,12 +140,12 @@ def test_clusters_of_a_frame_are_crossed(table: pl.DataFrame) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no unit": ({"unit": None}, "missing: unit"),
     "epsilon of text": ({"epsilon": "2"}, "epsilon must be a number"),
-    "keep of numbers": ({"keep": [1]}, "keep must be names of columns"),
+    "passthrough of numbers": ({"passthrough": [1]}, "passthrough must be names of columns"),
     "clip of text": ({"clip": "yes"}, "clip must be true or false"),
     "a number for a mechanism": ({"mechanism": 3}, "mechanism must be one of"),
     "no such mechanism": ({"mechanism": "magic"}, "must be one of"),
     "two budgets": ({"mechanism": cdp.optimal(epsilon=1)}, "epsilon belongs to a mechanism by"),
-    "a number for a plan": ({"plan": 3}, "plan must be a Plan or the path of a plan file"),
+    "a number for a plan": ({"plan": 3}, "plan must be a Plan or the path of a lock"),
     "no such plan": ({"plan": "nowhere.toml"}, "cannot read nowhere.toml"),
 }
 
@@ -164,7 +165,7 @@ def test_what_is_refused_in_memory_and_into_a_folder(
 
 def test_what_belongs_together(table: pl.DataFrame, source: Path, tmp_path: Path) -> None:
     plan = cdp.plan(table, **NAMES, epsilon=1)
-    with pytest.raises(cdp.ParameterError, match="epsilon is decided by the plan"):
+    with pytest.raises(cdp.ParameterError, match="epsilon conflicts with the plan"):
         cdp.release(table, plan, epsilon=2)
     with pytest.raises(cdp.ParameterError, match="not both"):
         cdp.release(table, plan, mechanism=cdp.optimal(epsilon=1))

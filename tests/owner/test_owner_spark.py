@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clusterdp as cdp
-from cli_runs import assert_refused, run
+from cli_runs import PARTS, assert_refused, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,16 +37,15 @@ def test_a_plan_is_the_same_on_spark(
     sizes = table.group_by("market", "treated").agg(n=pl.len().cast(pl.Int64))
     cells = spark.createDataFrame(sizes.to_arrow())
     assert cdp.plan(cells, **NAMES, epsilon=1, size="n").to_dict() == ours
-    public = ("--outcome", "clicks=0..3", "--arm", "treated", "--cluster", "market", "--epsilon", 1)
-    more = ("--engine", "spark", "--out", tmp_path / "plan.toml")
+    public = (*PARTS, "--epsilon", 1)
+    more = ("--engine", "spark")
     uri = f"file://{source}"
-    ran = run("plan", uri, *public, *more)
+    ran = run("plan", uri, *public, *more, "--out", tmp_path / "experiment.toml")
     assert ran.exit_code == 0, ran.output
     assert_refused(run("plan", f"{uri}x", *public, *more), "there is no file")
     assert_refused(run("plan", uri, *public, *more, "--size", "n"), "no column 'n'")
     released = run(
-        "release", "--plan", tmp_path / "plan.toml", "--unit", "user",
-        "--out", tmp_path / "out",
+        "release", tmp_path / "experiment.toml", "--out", tmp_path / "out",
     )  # fmt: skip
     assert released.exit_code == 0, released.output
 

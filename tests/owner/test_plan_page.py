@@ -14,10 +14,9 @@ import pytest
 import clusterdp as cdp
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import assert_refused, run
-from clusterdp._text import percent
+from clusterdp._text import percent, two_digits
 from clusterdp.owner.keywords import plan_line
 from clusterdp.owner.plan import make_plan
-from clusterdp.planning.page import two_digits
 from clusterdp.spec.parse import parse, parse_options
 from page_checks import assert_sound_page, page_text
 
@@ -41,7 +40,7 @@ PEOPLE = pl.DataFrame(
 )
 ONE: dict[str, Any] = {
     "outcomes": {"visit": "0,1"},
-    "reference": {"visit": 0.2},
+    "baseline": {"visit": 0.2},
     "unit": "user",
     "arm": "treated",
     "mechanism": "optimal",
@@ -50,9 +49,9 @@ ONE: dict[str, Any] = {
 TWO_QUESTIONS: dict[str, Any] = {
     **ONE,
     "outcomes": {"visit": "0,1", "sale": "0,1", "rounds": "0..3"},
-    "implies": ["sale -> visit"],
+    "constraint": ["sale -> visit"],
     "question": ["visit,sale", "rounds"],
-    "reference": {"visit": 0.2, "sale": 0.1, "rounds": "mean:1,std:1"},
+    "baseline": {"visit": 0.2, "sale": 0.1, "rounds": "mean:1,std:1"},
     "breakdown": ["tier"],
     "counts_share": 0.0,
 }
@@ -99,17 +98,17 @@ def test_pages_are_sound(made: str, request: pytest.FixtureRequest) -> None:
 
 def test_the_numbers_are_those_of_the_plan(one: Made) -> None:
     said = one.plan.to_dict()
-    for place, name in enumerate(("everyone", "a segment of 10%")):
+    for place, name in enumerate(("all units", "10% segment")):
         effect = said["visible"][name]["visit"]["detectable_effect"]
-        assert one.text("2", f"change-0-0-{place}") == two_digits(100 * effect)
+        assert one.text("2", f"change-0-0-{place}") == f"{two_digits(100 * effect)} pp"
     written = page_text(one.page)
     overall, segment = (one.text("2", f"change-0-0-{place}") for place in (0, 1))
     sentence = (
-        "With ε = 2 , the smallest detectable change of visit, in percentage points: overall "
-        f"{overall} , in a segment of 10% {segment}"
+        f"With ε = 2 we can detect a change in visit of {overall} among all 3,000 units. In a 10% "
+        f"segment the smallest detectable change is {segment}"
     )
-    assert sentence.replace(" ,", ",") in written.replace("\xa0", " ").replace(" ,", ",")
-    assert "whoever thought 50% beforehand may think at most 89% afterwards" in written
+    assert sentence in written.replace("\xa0", " ").replace(" ,", ",")
+    assert cdp.Guarantee(epsilon=2).statement().plain in written
     for name, part in said["budget"].items():
         (stop,) = [stop for stop in one.stops if stop["texts"]["epsilon"] == "2"]
         assert stop["shares"][f"0-{name}"] == pytest.approx(100 * part, abs=0.01)
@@ -117,12 +116,12 @@ def test_the_numbers_are_those_of_the_plan(one: Made) -> None:
 
 def test_other_budgets_are_as_plans_for_them(one: Made) -> None:
     other = cdp.plan(PEOPLE, **{**ONE, "epsilon": 0.5}).to_dict()
-    effect = other["visible"]["a segment of 10%"]["visit"]["detectable_effect"]
-    assert one.text("0.5", "change-0-0-1") == two_digits(100 * effect)
-    suspicions = [
-        float(re.findall(r"([\d.]+)%", stop["texts"]["suspicion"])[1]) for stop in one.stops
+    effect = other["visible"]["10% segment"]["visit"]["detectable_effect"]
+    assert one.text("0.5", "change-0-0-1") == f"{two_digits(100 * effect)} pp"
+    sure_after = [
+        float(re.findall(r"([\d.]+)%", stop["texts"]["privacy"])[1]) for stop in one.stops
     ]
-    assert suspicions == sorted(suspicions)
+    assert sure_after == sorted(sure_after)
     assert [float(stop["texts"]["epsilon"]) for stop in one.stops] == [
         *(0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     ]
@@ -130,11 +129,11 @@ def test_other_budgets_are_as_plans_for_them(one: Made) -> None:
 
 def test_every_question_is_shown_and_has_all_of_epsilon(questions: Made) -> None:
     first, second = questions.plan.to_dict()["questions"]
-    effect = second["visible"]["everyone"]["rounds"]["detectable_effect"]
+    effect = second["visible"]["all units"]["rounds"]["detectable_effect"]
     assert questions.text("2", "change-1-0-0") == two_digits(effect)
     groups = [value for name, value in first["visible"].items() if name.startswith("tier=")]
     worst = max(group["sale"]["detectable_effect"] for group in groups)
-    assert questions.text("2", "change-0-1-1") == two_digits(100 * worst)
+    assert questions.text("2", "change-0-1-1") == f"{two_digits(100 * worst)} pp"
     for stop in questions.stops:
         assert sum(stop["shares"].values()) == pytest.approx(100, abs=0.1)
     (stop,) = [stop for stop in questions.stops if stop["texts"]["epsilon"] == "2"]
@@ -143,7 +142,7 @@ def test_every_question_is_shown_and_has_all_of_epsilon(questions: Made) -> None
     assert stop["shares"]["0-rows"] == pytest.approx(100 * first["budget"]["rows"], abs=0.01)
     assert first["asked"] + second["asked"] == 1
     said = " ".join(page_text(questions.page).split())
-    assert f"drawn by a hash: visit, sale, asked of {percent(first['asked'])} of units;" in said
+    assert f"({percent(first['asked'])} of units answer this question)" in said
 
 
 def test_names_are_text_and_never_run() -> None:
@@ -154,7 +153,7 @@ def test_names_are_text_and_never_run() -> None:
     options = {
         **ONE,
         "outcomes": {HOSTILE: "0,1"},
-        "reference": None,
+        "baseline": None,
         "control": f"{HOSTILE}0",
         "breakdown": [f"{HOSTILE}tier"],
     }
@@ -162,7 +161,7 @@ def test_names_are_text_and_never_run() -> None:
     assert_sound_page(page)
     assert page.count("<script") == 2
     assert HOSTILE in page_text(page)
-    assert f"group of {HOSTILE}tier" in page_text(page)
+    assert f"{HOSTILE}tier groups" in page_text(page)
 
 
 def test_the_command_makes_the_same_plan_and_names_no_file(tmp_path: Path) -> None:
@@ -170,8 +169,8 @@ def test_the_command_makes_the_same_plan_and_names_no_file(tmp_path: Path) -> No
 
     source = tmp_path / "people.parquet"
     PEOPLE.write_parquet(source)
-    options = {**ONE, "reference": {"visit": 0.2}, "keep": ["tier"]}
-    options |= {"folds": 3, "counts_share": 0.1}
+    options = {**ONE, "baseline": {"visit": 0.2}, "passthrough": ["tier"]}
+    options |= {"folds": 3, "mechanism": None}
     plan = cdp.plan(source, **options)
     page = plan.to_html()
     assert str(tmp_path) not in page
@@ -180,11 +179,15 @@ def test_the_command_makes_the_same_plan_and_names_no_file(tmp_path: Path) -> No
     assert found
     words = shlex.split(unescape(found[1]).replace("\\\n", ""))
     assert words[:3] == ["clusterdp", "plan", "TABLE"]
-    files = {"TABLE": str(source), "plan.toml": str(tmp_path / "a.toml")}
+    files = {"TABLE": str(source), "experiment.toml": str(tmp_path / "experiment.toml")}
     done = run(*(files.get(word, word) for word in words[1:]))
     assert done.exit_code == 0, done.output
-    again = cdp.Plan.load(tmp_path / "a.toml").options.to_dict()
-    assert again | {"unit": "user"} == plan.options.to_dict()
+    again = cdp.Plan.load(tmp_path / "experiment.lock").options.to_dict()
+    del again["experiment"]
+    assert again == plan.options.to_dict()
+    by_file = cdp.plan(tmp_path / "experiment.toml").to_html()
+    assert "clusterdp plan experiment.toml --epsilon 2" in page_text(by_file)
+    assert "clusterdp release experiment.toml" in page_text(by_file)
 
 
 def test_a_budget_that_cannot_be_had_is_left_out() -> None:
@@ -195,35 +198,37 @@ def test_a_budget_that_cannot_be_had_is_left_out() -> None:
     assert min(budgets) > 1
     assert 2 in budgets
     assert max(budgets) == 8
-    assert "--spec OPTIONS_FILE" in page_text(made.page)
+    assert "clusterdp plan experiment.toml --epsilon" in page_text(made.page)
 
 
-def test_a_look_that_was_asked_for_stays_at_every_budget() -> None:
+def test_a_pilot_that_was_asked_for_stays_at_every_budget() -> None:
     people = PEOPLE.with_columns(rounds=0.0)
-    options = {**ONE, "outcomes": {"rounds": "0..3"}, "reference": None, "mechanism": None}
-    made = Made(cdp.plan(people, **options, look=0.1, purpose="segments"))
-    assert made.plan.options.look == 0.1
-    assert all(stop["shares"]["0-look"] == pytest.approx(10) for stop in made.stops)
-    assert "--look 0.1" in made.text("2", "command")
-    assert "Nobody said what to expect of rounds" in page_text(made.page)
+    options = {**ONE, "outcomes": {"rounds": "0..3"}, "baseline": None, "mechanism": None}
+    made = Made(cdp.plan(people, **options, pilot=0.1, optimize_for="segments"))
+    assert made.plan.options.pilot == 0.1
+    assert all(stop["shares"]["0-pilot"] == pytest.approx(10) for stop in made.stops)
+    assert "--pilot 0.1" in made.text("2", "command")
+    assert "No baseline was given for rounds" in page_text(made.page)
 
 
 def test_aggregates_alone_have_no_segments() -> None:
     made = Made(cdp.plan(PEOPLE, **{**ONE, "mechanism": "noisy-histogram"}))
     assert_sound_page(made.page)
-    assert "segment of 10%" not in page_text(made.page).replace("in a segment of 10%", "segment")
+    assert "10% segment" not in page_text(made.page)
     assert "change-0-0-1" not in made.stops[0]["texts"]
 
 
-def test_the_command_line_writes_the_page(tmp_path: Path, one: Made) -> None:
+def test_the_command_line_writes_the_page(tmp_path: Path) -> None:
     source, page = tmp_path / "people.parquet", tmp_path / "plan.html"
     PEOPLE.write_parquet(source)
-    words = "--unit user --arm treated --outcome visit=0,1 --reference visit=0.2 --epsilon 2"
-    options = [*words.split(), "--mechanism", "optimal", "--out", tmp_path / "plan.toml"]
+    words = "--unit user --arm treated --outcome visit=0,1 --baseline visit=0.2 --epsilon 2"
+    options = words.split()
     done = run("plan", source, *options, "--html", page)
     assert done.exit_code == 0, done.output
-    assert f"wrote {page}" in done.stdout.replace("\n", "")
-    assert page.read_text(encoding="utf-8") == one.page
+    assert f"{page}" in done.stdout.replace("\n", "")
+    assert (
+        page.read_text(encoding="utf-8") == cdp.plan(PEOPLE, **ONE | {"mechanism": None}).to_html()
+    )
     refused = run("plan", source, *options, "--html", tmp_path / "nowhere" / "plan.html")
     assert_refused(refused, "there is no folder")
 
@@ -233,7 +238,8 @@ def shown(page: Page) -> tuple[str, ...]:
     mark = page.locator(".panel:not([hidden]) .mark line")
     return (
         page.locator(".panel:not([hidden]) .lead").inner_text(),
-        page.locator("main > .lead").first.inner_text(),
+        page.locator("main > .privacy").inner_text(),
+        str(page.locator(".sure .after").get_attribute("width")),
         str(mark.get_attribute("x1")),
         str(page.locator(".stack .part").first.get_attribute("style")),
         page.locator("#plan-command").inner_text(),
@@ -251,12 +257,12 @@ def test_the_slider_moves_all_of_it(
         assert_fits(page)
         assert_accessible(page)
         planned = shown(page)
-        assert "With ε\xa0=\xa02," in planned[0]
+        assert "With ε\xa0=\xa02 we" in planned[0]
         page.keyboard.press("Tab")  # past the link that skips
         page.keyboard.press("Tab")
         page.keyboard.press("ArrowLeft")
         by_key = shown(page)
-        assert "With ε\xa0=\xa01.5," in by_key[0]
+        assert "With ε\xa0=\xa01.5 we" in by_key[0]
         assert questions.text("1.5", "change-0-0-0") in by_key[0]
         assert all(before != after for before, after in zip(planned, by_key, strict=True))
         assert page.locator("#epsilon").get_attribute("aria-valuetext") == "ε = 1.5"
@@ -264,11 +270,11 @@ def test_the_slider_moves_all_of_it(
         assert box
         page.mouse.click(box["x"] + box["width"] - 3, box["y"] + box["height"] / 2)
         by_mouse = shown(page)
-        assert "With ε\xa0=\xa08," in by_mouse[0]
+        assert "With ε\xa0=\xa08 we" in by_mouse[0]
         assert all(before != after for before, after in zip(by_key, by_mouse, strict=True))
         page.select_option("#metric", label="rounds")
-        assert "change of rounds" in shown(page)[0]
-        assert page.locator(".panel:visible").count() == 1
+        assert "change in rounds" in shown(page)[0]
+        assert page.locator(".panel:visible").count() == 2
         assert_fits(page)
 
 
@@ -281,7 +287,7 @@ def test_without_scripts_the_page_is_complete(
     context = browser.new_context(java_script_enabled=False, viewport={"width": 800, "height": 900})
     page = context.new_page()
     page.goto(path.as_uri())
-    assert page.locator(".panel:visible").count() == 3
+    assert page.locator(".panel:visible").count() == 6
     assert page.locator(".panel .mark:visible").count() == 3
     assert not page.locator("#controls").is_visible()
     context.close()

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 import clusterdp as cdp
-from cli_runs import PARTS, assert_refused, release, run
+from cli_runs import assert_refused, release_declared, run
 from clusterdp.errors import ParameterError
 from clusterdp.published.folder import read_manifest
-from clusterdp.spec.fields import flag_of
 from clusterdp.spec.provenance import LONGEST, Provenance, Spent
 
 if TYPE_CHECKING:
@@ -40,22 +39,13 @@ def test_python_commands_and_files_say_the_same(
     source: Path, table: pl.DataFrame, tmp_path: Path
 ) -> None:
     cdp.publish(table, out=tmp_path / "python", **GIVEN, **ABOUT)
-    flags = [part for name, text in ABOUT.items() for part in (f"--{flag_of(name)}", text)]
-    assert release(source, tmp_path / "flags", *flags).exit_code == 0
-    spec = tmp_path / "about.toml"
-    spec.write_text("\n".join(f"{name} = {json.dumps(text)}" for name, text in ABOUT.items()))
-    done = release(source, tmp_path / "file", "--spec", spec)
-    assert done.exit_code == 0, done.output
-    plan = tmp_path / "plan.toml"
-    planned = run("plan", source, *PARTS, "--spec", spec, "--epsilon", 1, "--out", plan)
-    assert planned.exit_code == 0, planned.output
-    place = tmp_path / "plan"
-    done = run("release", source, "--plan", plan, "--unit", "user", "--out", place)
-    assert done.exit_code == 0, done.output
-    for name in ("python", "flags", "file", "plan"):
+    assert release_declared(source, tmp_path / "file", **ABOUT).exit_code == 0
+    plan = cdp.plan(source, **GIVEN, **ABOUT)
+    cdp.publish(source, plan, out=tmp_path / "plan")
+    for name in ("python", "file", "plan"):
         assert said(tmp_path / name) == ABOUT, name
         shown = run("inspect", tmp_path / name).output
-        assert all(text in shown for text in ABOUT.values())
+        assert all(text in shown for name, text in ABOUT.items() if name != "unit_name")
 
 
 @pytest.mark.parametrize(
@@ -78,19 +68,15 @@ def test_texts_that_could_do_harm_are_refused(text: str, message: str) -> None:
 
 
 def test_the_owner_is_told_before_it_is_too_late(table: pl.DataFrame) -> None:
-    def told(**about: Any) -> list[str]:
-        shown = cdp.preview(table, **GIVEN, **about)
-        return [note for note in shown.notes if "added later" in note]
-
-    assert told(**ABOUT) == []
-    (note,) = told(title="a", licence="b")
-    assert "it was given no description, no contact; that cannot be added later" in note
+    assert "Not stated" not in repr(cdp.preview(table, **GIVEN, **ABOUT))
+    shown = repr(cdp.preview(table, **GIVEN, title="a", licence="b"))
+    assert "Not stated  description, contact (cannot be added later" in shown
 
 
 def test_a_refused_text_spends_nothing(source: Path, tmp_path: Path) -> None:
     ledger = cdp.Ledger.create(tmp_path / "l.db", 8)
-    paid = ("--ledger", tmp_path / "l.db", "--population", "us", "--new-population")
-    refused = release(source, tmp_path / "out", *paid, "--approved-by", "a\x1b[31mb")
+    paid = {"ledger": tmp_path / "l.db", "population": "us", "approved_by": "a\x1b[31mb"}
+    refused = release_declared(source, tmp_path / "out", "--new-population", **paid)
     assert_refused(refused, "approved_by must be one line without control characters, got U+001B")
     assert ledger.releases() == []
     assert not (tmp_path / "out").exists()

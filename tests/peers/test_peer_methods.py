@@ -252,7 +252,7 @@ def test_bins_without_noise_are_the_stratified_estimate(
 def test_ours_promises_the_epsilon_that_was_asked_for(
     sample: Sample, rng: np.random.Generator, purpose: str | None
 ) -> None:
-    given = planned(sample, 1.0, rng, purpose=purpose)
+    given = planned(sample, 1.0, rng, optimize_for=purpose)
     assert given.release.guarantee.epsilon <= 1.0
     assert given.release.guarantee.delta == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +16,9 @@ from clusterdp.outcomes.declaration import declare
 from clusterdp.planning import choose as planning
 from clusterdp.planning.alternatives import smallest_epsilon
 from clusterdp.planning.compare import compare
-from clusterdp.planning.expected import Scenario, histogram_reference
-from clusterdp.planning.prediction import (
-    RowNoise,
-    expect,
-    predict,
-    predict_metrics,
-    purpose_variance,
-)
+from clusterdp.precision.expected import Scenario, histogram_baseline
+from clusterdp.precision.forecast import predict, purpose_variances
+from clusterdp.precision.row_noise import NoiseCurve
 from clusterdp.spec.purpose import parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from coverage_rates import released_metrics
@@ -40,15 +36,15 @@ LAYOUT = make_layout([[300, 300], [200, 250], [500, 400]])
 
 
 def funnel(**more: Any) -> Scenario:
-    space = Categories(declared=declare(FUNNEL, implications=IMPLIED, **more))
-    return Scenario(LAYOUT, space, histogram_reference(space, SHARES))
+    space = Categories(declared=declare(FUNNEL, constraints=IMPLIED, **more))
+    return Scenario(LAYOUT, space, histogram_baseline(space, SHARES))
 
 
 def simulated_effects(
     scenario: Scenario, mechanism: Mechanism, rng: np.random.Generator, n_replicates: int
 ) -> list[FloatArray]:
     """Estimates of each metric from fresh outcomes and fresh releases; axes `[replicate]`."""
-    layout, space, _ = scenario
+    layout, space = scenario.layout, scenario.space
     counts = np.stack(
         [[rng.multinomial(size, SHARES, n_replicates) for size in row] for row in layout.sizes]
     )
@@ -73,7 +69,8 @@ def test_privacy_noise_of_rows_is_that_of_the_channel(epsilon: float) -> None:
         mean = values @ SHARES
         spread = ((values - mean) ** 2) @ SHARES
         for share in (1.0, 0.25):
-            found = predict(mechanism, known, share, metric)
+            found = predict(mechanism, known)[metric].segment(share)
+            assert found is not None
             assert found.privacy_std_error**2 == pytest.approx(noise * weights.sum() / share)
             assert found.sampling_std_error**2 == pytest.approx(spread * weights.sum() / share)
 
@@ -92,7 +89,7 @@ def test_predictions_of_every_metric_come_true(
 ) -> None:
     known = funnel()
     drawn = simulated_effects(known, mechanism, rng, 4000)
-    predicted = [one.std_error**2 for one in predict_metrics(mechanism, known)]
+    predicted = [one.overall.std_error**2 for one in predict(mechanism, known)]
     for effects, variance in zip(drawn, predicted, strict=True):
         assert_variance(effects, variance, relative_error=0.03)
     # A planner that mixes metrics up must be caught.
@@ -104,8 +101,8 @@ def test_a_weight_moves_noise_from_its_metric_to_others() -> None:
     """A larger weight on one variance cannot raise it at the optimum, nor lower all others."""
     mechanism = cdp.optimal(epsilon=1, prior=SHARES)
     plain, weighted = funnel(), funnel(weights={"visit": 20})
-    before = [one.privacy_std_error for one in predict_metrics(mechanism, plain)]
-    after = [one.privacy_std_error for one in predict_metrics(mechanism, weighted)]
+    before = [one.overall.privacy_std_error for one in predict(mechanism, plain)]
+    after = [one.overall.privacy_std_error for one in predict(mechanism, weighted)]
     assert after[0] < 0.98 * before[0]
     assert max(after[1] / before[1], after[2] / before[2]) > 1.001
 
@@ -114,11 +111,11 @@ def test_a_weight_moves_noise_from_its_metric_to_others() -> None:
 def test_the_split_is_within_a_hundredth_of_the_best(purpose: str) -> None:
     """Against a search that designs every channel, without interpolation."""
     known = funnel()
-    chosen = planning.choose(BudgetRequest(epsilon=1.7, purpose=purpose), known)
-    (wanted,) = parse_purpose(purpose)
+    chosen = planning.choose(BudgetRequest(epsilon=1.7, optimize_for=purpose), known)
+    wanted = parse_purpose(purpose)
 
     def objective(mechanism: Mechanism) -> float:
-        return math.sqrt(purpose_variance(expect(mechanism, known), wanted, known))
+        return math.sqrt(purpose_variances(predict(mechanism, known), wanted, known).max())
 
     searched = [
         cdp.optimal(epsilon=1.7, prior=SHARES, sums=cdp.SumShares(totals=totals, clusters=clusters))
@@ -137,7 +134,7 @@ def test_noise_between_designed_channels_is_interpolated() -> None:
         mechanism = cdp.optimal(epsilon=epsilon, prior=SHARES)
         rows = mechanism.settled_rows(known.space).public_channel(known.space)
         exact = np.array([rows.noise_variance(metric)[0] @ SHARES for metric in range(3)])
-        found = RowNoise(like, known)(epsilon)
+        found = NoiseCurve(like, known)(np.array(epsilon)).by_arm.mean(axis=-1)
         assert weights @ found == pytest.approx(weights @ exact, rel=0.02)
         np.testing.assert_allclose(found, exact, rtol=0.1)
 
@@ -154,18 +151,25 @@ def test_mechanisms_that_cannot_serve_are_left_out() -> None:
 
 @pytest.mark.parametrize("metric", [0, 2])
 def test_the_smallest_epsilon_for_an_effect_on_a_metric(metric: int) -> None:
-    known, request = funnel(), BudgetRequest(mechanism="optimal", purpose="segments:0.5")
+    known, request = funnel(), BudgetRequest(mechanism="optimal", optimize_for="segments:0.5")
     at_one = planning.choose(
-        BudgetRequest(mechanism="optimal", epsilon=1, purpose="segments:0.5"), known
+        BudgetRequest(mechanism="optimal", epsilon=1, optimize_for="segments:0.5"), known
     )
-    effect = predict(at_one, known, 0.5, metric).detectable_effect
-    assert smallest_epsilon([request], effect, [known], (0, metric)) == pytest.approx(1, rel=0.03)
+    segment = predict(at_one, known)[metric].segment(0.5)
+    assert segment is not None
+    effect = segment.detectable_effect
+    least = smallest_epsilon([request], effect, [known], (0, metric))
+    assert least == pytest.approx(1, rel=0.03)
+    found = planning.choose(replace(request, epsilon=least), known)
+    kept = predict(found, known)[metric].segment(0.5)
+    assert kept is not None
+    assert kept.detectable_effect <= effect * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("within", [0.3, 0.8])
 def test_clusters_differ_in_the_first_metric(within: float) -> None:
     space = funnel().space
-    kinds = histogram_reference(space, SHARES, within).kinds[:, 0]
+    kinds = histogram_baseline(space, SHARES, within).kinds[:, 0]
     np.testing.assert_allclose(kinds.mean(axis=0), SHARES)
     visits = space.metric_values()[0]
     means = kinds @ visits

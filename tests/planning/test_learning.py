@@ -9,11 +9,11 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.planning import choose as planning
-from clusterdp.planning import expected as reference
 from clusterdp.planning.advice import scope_of_counts, share_of_counts
 from clusterdp.planning.compare import compare, mechanism_options
-from clusterdp.planning.expected import Scenario
-from clusterdp.planning.prediction import predict
+from clusterdp.precision import expected as reference
+from clusterdp.precision.expected import Scenario
+from clusterdp.precision.forecast import predict
 from clusterdp.precision.row_noise import unit_noise
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
@@ -31,7 +31,7 @@ LARGE_CELLS, SMALL_CELLS = make_layout(np.full((5, 2), 1000)), make_layout(np.fu
 
 def blind(layout: cdp.Layout, space: CategorySpace = LEVELS) -> Scenario:
     """Nothing is known of outcomes."""
-    return Scenario(layout, space, reference.uniform_reference(space))
+    return Scenario(layout, space, reference.uniform_baseline(space))
 
 
 def counts_of(request: BudgetRequest, scenario: Scenario) -> NoisyCounts | None:
@@ -68,7 +68,7 @@ def test_counts_that_could_not_pay_are_not_recommended(scenario: Scenario) -> No
     "request_",
     [
         BudgetRequest(epsilon=1.9),
-        BudgetRequest(epsilon=4, purpose="overall"),
+        BudgetRequest(epsilon=4, optimize_for="overall"),
         BudgetRequest(epsilon=4, counts_share=0),
         BudgetRequest(epsilon=4, prior=(1,) * 12),
     ],
@@ -79,7 +79,7 @@ def test_plans_without_counts(request_: BudgetRequest) -> None:
 
 
 def test_a_declared_reference_is_trusted() -> None:
-    declared = reference.histogram_reference(LEVELS, [1.0] * 12)
+    declared = reference.histogram_baseline(LEVELS, [1.0] * 12)
     assert counts_of(BudgetRequest(epsilon=4), Scenario(LARGE_CELLS, LEVELS, declared)) is None
 
 
@@ -94,13 +94,14 @@ def test_counts_cost_little_if_outcomes_are_uniform_after_all(
         for share in (None, 0.0)
     )
     assert made.find(NoisyCounts) is not None
-    errors = [predict(one, blind(layout), 0.1).std_error for one in (made, plain)]
+    segments = [predict(one, blind(layout))[0].segment(0.1) for one in (made, plain)]
+    errors = [one.std_error for one in segments if one is not None]
     assert errors[0] <= 1.05 * errors[1]
 
 
 def test_the_options_of_a_plan_make_it_again() -> None:
     for layout, purpose in ((LARGE_CELLS, None), (SMALL_CELLS, None), (LARGE_CELLS, "overall")):
-        plan = compare([BudgetRequest(epsilon=4, purpose=purpose)], [blind(layout)])[0]
+        plan = compare([BudgetRequest(epsilon=4, optimize_for=purpose)], [blind(layout)])[0]
         assert plan.chosen == "optimal"
         options = mechanism_options([plan])
         assert planning.choose(BudgetRequest(**options), blind(layout)) == plan.choice.mechanism
@@ -135,13 +136,13 @@ def test_what_counts_gain_in_experiment_one() -> None:
         return float(np.mean(found))
 
     segments = "segments:0.1"
-    learned = variance(BudgetRequest(epsilon=4, purpose=segments))
-    plain = variance(BudgetRequest(epsilon=4, purpose=segments, counts_share=0.0))
+    learned = variance(BudgetRequest(epsilon=4, optimize_for=segments))
+    plain = variance(BudgetRequest(epsilon=4, optimize_for=segments, counts_share=0.0))
     assert learned <= 0.85 * plain
 
 
 @pytest.mark.slow
-def test_counts_insure_against_a_wrong_reference(rng: np.random.Generator) -> None:
+def test_counts_insure_against_a_wrong_baseline(rng: np.random.Generator) -> None:
     """Outcomes are high where low ones were declared; cells of 1,000, far from any noise."""
     wrong = np.exp(-0.5 * np.arange(12))
     truth = wrong[::-1] / wrong.sum()
@@ -150,7 +151,7 @@ def test_counts_insure_against_a_wrong_reference(rng: np.random.Generator) -> No
 
     def variance(counts_share: float, prior: tuple[float, ...]) -> float:
         request = BudgetRequest(
-            epsilon=4, prior=prior, purpose="segments:0.1", counts_share=counts_share
+            epsilon=4, prior=prior, optimize_for="segments:0.1", counts_share=counts_share
         )
         made = planning.choose(request, scenario)
         noise = unit_noise(counts, LARGE_CELLS, LEVELS, made, rng)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from clusterdp.channels.base import SMALLEST_ROW_EPSILON
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.channels.resampling import ResamplingBudget
 from clusterdp.planning import choose as planning
-from clusterdp.planning import expected as reference
-from clusterdp.planning.expected import Scenario
-from clusterdp.planning.prediction import expect, predict, purpose_variance
+from clusterdp.precision import expected as reference
+from clusterdp.precision.expected import Scenario
+from clusterdp.precision.forecast import predict, purpose_variances
 from clusterdp.spec.purpose import parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 SPACE = cdp.OutcomeSpace.integers(0, 5)
 LAYOUT = make_layout(np.full((20, 2), 200))
-UNIFORM = Scenario(LAYOUT, SPACE, reference.uniform_reference(SPACE))
-EVEN = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [1] * 6))
-FALLING = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [50, 25, 12, 6, 4, 3]))
+UNIFORM = Scenario(LAYOUT, SPACE, reference.uniform_baseline(SPACE))
+EVEN = Scenario(LAYOUT, SPACE, reference.histogram_baseline(SPACE, [1] * 6))
+FALLING = Scenario(LAYOUT, SPACE, reference.histogram_baseline(SPACE, [50, 25, 12, 6, 4, 3]))
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,8 @@ FALLING = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [50, 25, 
         BudgetRequest(mechanism="noisy-histogram", epsilon=2),
         BudgetRequest(mechanism="noisy-horvitz-thompson", epsilon=2),
         BudgetRequest(epsilon=2),
-        BudgetRequest(epsilon=2, purpose="overall"),
-        BudgetRequest(epsilon=2, purpose="segments:0.03", totals_share=0.05),
+        BudgetRequest(epsilon=2, optimize_for="overall"),
+        BudgetRequest(epsilon=2, optimize_for="segments:0.03", totals_share=0.05),
         BudgetRequest(epsilon=2, totals_share=0, sums_share=0),
     ],
     ids=str,
@@ -82,8 +83,8 @@ def largest_regrets(
     purposes = parse_purpose(purpose, scenario.layout)
     found = np.array(
         [
-            [purpose_variance(precisions, one, scenario) for one in purposes]
-            for precisions in (expect(made, scenario) for made in mechanisms)
+            purpose_variances(predict(made, scenario), purposes, scenario).max(axis=-1)
+            for made in mechanisms
         ]
     )
     regrets = np.sqrt(found / found.min(axis=0)).max(axis=1)
@@ -98,10 +99,10 @@ def test_the_split_is_within_a_hundredth_of_the_best(
     epsilon: float, known: Scenario, purpose: str | None
 ) -> None:
     """Against a fine search that designs every channel, without interpolation."""
-    request = BudgetRequest(epsilon=epsilon, purpose=purpose, counts_share=0.0)
+    request = BudgetRequest(epsilon=epsilon, optimize_for=purpose, counts_share=0.0)
     chosen = planning.choose(request, known)
-    declared = known.reference
-    prior = declared.overall(LAYOUT).tolist() if declared.is_declared else None
+    declared = known.baseline
+    prior = known.overall.tolist() if declared.is_declared else None
     shares = [0.0, *np.geomspace(0.003, 0.95, 16).tolist()]
     searched = [
         cdp.optimal(
@@ -119,9 +120,9 @@ def test_the_split_is_within_a_hundredth_of_the_best(
 def test_counts_are_within_a_hundredth_of_the_best(purpose: str) -> None:
     """Where clusters are known to differ, also against every share for noisy counts."""
     space = cdp.OutcomeSpace.integers(0, 7)
-    differing = reference.histogram_reference(space, [1.0] * 8, within_share=0.1)
+    differing = reference.histogram_baseline(space, [1.0] * 8, within_share=0.1)
     known = Scenario(make_layout(np.full((8, 2), 2000)), space, differing)
-    chosen = planning.choose(BudgetRequest(epsilon=4, purpose=purpose), known)
+    chosen = planning.choose(BudgetRequest(epsilon=4, optimize_for=purpose), known)
     searched = [
         cdp.optimal(
             epsilon=4, noise_scale=2 / (4 * counts), sums=cdp.SumShares(totals=sums, clusters=sums)
@@ -136,17 +137,17 @@ def test_counts_are_within_a_hundredth_of_the_best(purpose: str) -> None:
 
 def test_what_is_chosen_is_the_best_of_its_kind() -> None:
     best = planning.choose(BudgetRequest(mechanism="cluster-dp", epsilon=2), UNIFORM)
-    error = predict(best, UNIFORM).std_error
+    error = predict(best, UNIFORM)[0].overall.std_error
     for scale in (1.5, 2, 5, 10, 100):
         for floor in (0.01, 0.1, 1 / 6):
             other = cdp.cluster_dp(noise_scale=scale, prior_floor=floor, epsilon=2)
-            assert error <= predict(other, UNIFORM).std_error * 1.01
+            assert error <= predict(other, UNIFORM)[0].overall.std_error * 1.01
 
 
 def test_rows_keep_what_makes_them_valid() -> None:
     """Whatever the budget, and if the overall effect is all that counts."""
     for epsilon in (0.02, 0.2, 2, 11):
-        made = planning.choose(BudgetRequest(epsilon=epsilon, purpose="overall"), UNIFORM)
+        made = planning.choose(BudgetRequest(epsilon=epsilon, optimize_for="overall"), UNIFORM)
         rows = made.settled_rows(SPACE)
         assert isinstance(rows, OptimalRows)
         assert rows.epsilon >= SMALLEST_ROW_EPSILON
@@ -160,7 +161,7 @@ def test_predictions_come_true(rng: np.random.Generator) -> None:
     clusters = np.repeat(np.arange(20), 400)
     outcomes = np.tile(np.repeat(np.arange(6), (shape * 400).astype(int)), 20)
     population = from_units(clusters, np.stack([outcomes, outcomes], axis=1), SPACE, n_arms=2)
-    expected = reference.histogram_reference(SPACE, shape.tolist())
+    expected = reference.histogram_baseline(SPACE, shape.tolist())
     known = Scenario(population.layout, SPACE, expected)
     for mechanism in (
         cdp.uniform_prior_dp(epsilon=1),
@@ -170,7 +171,7 @@ def test_predictions_come_true(rng: np.random.Generator) -> None:
         cdp.optimal(epsilon=2, noise_scale=5),
         planning.choose(BudgetRequest(epsilon=1, totals_share=0), known),
     ):
-        predicted = predict(mechanism, known)
+        predicted = predict(mechanism, known)[0].overall
         drawn = simulate_experiments(population, mechanism, n_replicates=3000, rng=rng)
         assert_variance(drawn.effects[:, 0], predicted.std_error**2, relative_error=0.05)
 
@@ -179,9 +180,11 @@ def test_predictions_come_true_in_experiment_one(rng: np.random.Generator) -> No
     """With the distribution of every cell as reference."""
     population = experiment_one(rng)
     potential = population.potential_counts().astype(np.float64)
-    known = Scenario(population.layout, population.space, reference.cell_reference(potential))
+    probs = potential / potential.sum(axis=-1, keepdims=True)
+    expected = reference.ExpectedOutcomes(kinds=probs)
+    known = Scenario(population.layout, population.space, expected)
     mechanism = planning.choose(BudgetRequest(epsilon=1, totals_share=0), known)
-    predicted = predict(mechanism, known)
+    predicted = predict(mechanism, known)[0].overall
     drawn = simulate_experiments(population, mechanism, n_replicates=3000, rng=rng)
     # Effects are the same for all units, so assignment has less variance than two samples.
     assignment = theory.non_private_variance(population)[0]
@@ -193,9 +196,9 @@ def test_many_clusters_are_predicted_from_some() -> None:
     rng = np.random.default_rng()
     large = make_layout(rng.integers(50, 150, size=(2000, 2)))
     mechanism = cdp.uniform_prior_dp(epsilon=1)
-    sampled = predict(mechanism, UNIFORM._replace(layout=large))
+    sampled = predict(mechanism, replace(UNIFORM, layout=large))[0].overall
     # Expected counts; they need not be whole.
-    counts: Any = large.sizes[..., np.newaxis] * UNIFORM.reference.overall(large)
+    counts: Any = large.sizes[..., np.newaxis] * UNIFORM.overall
     whole = theory.excess_variance(counts, large, SPACE, mechanism, rng=rng).value[0]
     assert sampled.privacy_std_error**2 == pytest.approx(whole, rel=0.02)
 
@@ -219,7 +222,7 @@ def test_many_clusters_are_predicted_from_some() -> None:
         (BudgetRequest(mechanism="noisy-histogram", epsilon=1, delta=0.1), "takes no delta"),
         (BudgetRequest(mechanism="magic", epsilon=1), "must be one of"),
         (BudgetRequest(epsilon=1, breakdown_share=0.1), "needs breakdowns; declare one"),
-        (BudgetRequest(epsilon=1, purpose="breakdowns"), "needs breakdowns; declare one"),
+        (BudgetRequest(epsilon=1, optimize_for="breakdowns"), "needs breakdowns; declare one"),
         (BudgetRequest(epsilon=1, totals_share=0.6, sums_share=0.5), "together below 1"),
     ],
     ids=str,
@@ -231,15 +234,15 @@ def test_requests_that_make_no_sense(request_: BudgetRequest, message: str) -> N
 
 def test_references() -> None:
     with pytest.raises(cdp.ParameterError, match="6 numbers"):
-        reference.histogram_reference(SPACE, [0.5, 0.5])
+        reference.histogram_baseline(SPACE, [0.5, 0.5])
     with pytest.raises(cdp.ParameterError, match="within_share"):
-        reference.histogram_reference(SPACE, [1] * 6, within_share=0)
+        reference.histogram_baseline(SPACE, [1] * 6, within_share=0)
 
 
 @pytest.mark.parametrize("within", [0.2, 0.6])
 def test_kinds_of_clusters_average_to_the_whole(within: float) -> None:
     histogram = np.array([5.0, 3, 2, 2, 1, 1])
-    kinds = reference.histogram_reference(SPACE, histogram.tolist(), within).kinds[:, 0]
+    kinds = reference.histogram_baseline(SPACE, histogram.tolist(), within).kinds[:, 0]
     np.testing.assert_allclose(kinds.mean(axis=0), histogram / histogram.sum())
     values = SPACE.as_array()
     means = kinds @ values

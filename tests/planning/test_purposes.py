@@ -13,9 +13,8 @@ import clusterdp as cdp
 from clusterdp.cells.layout import Breakdown
 from clusterdp.planning.choose import choose, plan_mechanisms
 from clusterdp.planning.compare import compare, compare_clusters, mechanism_options, merged
-from clusterdp.planning.expected import Scenario, histogram_reference, uniform_reference
-from clusterdp.planning.forecast import expect_quickly
-from clusterdp.planning.prediction import expect, purpose_variance
+from clusterdp.precision.expected import Scenario, histogram_baseline, uniform_baseline
+from clusterdp.precision.forecast import predict, predict_quickly, purpose_variances
 from clusterdp.spec.purpose import Purpose, parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.sums import NoisyTotals
@@ -23,6 +22,8 @@ from drafts import draft_of
 from populations import make_layout
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp._arrays import IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -36,7 +37,7 @@ def in_folds(sizes: IntArray, *breakdowns: Breakdown) -> Layout:
 
 
 def binary(layout: Layout, rate: float) -> Scenario:
-    return Scenario(layout, BINARY, histogram_reference(BINARY, [1 - rate, rate]))
+    return Scenario(layout, BINARY, histogram_baseline(BINARY, [1 - rate, rate]))
 
 
 def hillstrom(n_arms: int, rng: np.random.Generator) -> IntArray:
@@ -53,7 +54,7 @@ def by_columns(names: str, shares: list[float], sizes: IntArray) -> Breakdown:
 
 
 def planned(scenario: Scenario, **asked: object) -> ExpectedVariance:
-    return expect(choose(BudgetRequest(epsilon=2, **asked), scenario), scenario)[0]  # type: ignore[arg-type]
+    return predict(choose(BudgetRequest(epsilon=2, **asked), scenario), scenario)[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n_arms", [2, 3])
@@ -90,15 +91,15 @@ def test_many_small_clusters_cost_the_overall_effect_little() -> None:
     treated = np.rint(whole * shares).astype(np.int64)
     chosen = draft_of({"outcomes": ["score=number:0..330"]})
     layout = in_folds(np.stack([whole - treated, treated], axis=1))
-    known = histogram_reference(chosen.questions[0].categories, chosen.questions[0].probs.tolist())
-    found = planned(Scenario(layout, chosen.questions[0].categories, known), purpose="overall")
+    known = histogram_baseline(chosen.questions[0].categories, chosen.questions[0].probs.tolist())
+    found = planned(Scenario(layout, chosen.questions[0].categories, known), optimize_for="overall")
     assert found.overall.privacy_std_error <= 0.6
 
 
 def test_hash_buckets_cost_the_overall_effect_little(rng: np.random.Generator) -> None:
     sizes = np.maximum(rng.multinomial(45_000, np.full(2000, 1 / 2000), size=2).T, 1)
-    one = planned(binary(in_folds(sizes.sum(axis=0, keepdims=True)), 0.2), purpose="overall")
-    buckets = planned(binary(in_folds(sizes), 0.2), purpose="overall")
+    one = planned(binary(in_folds(sizes.sum(axis=0, keepdims=True)), 0.2), optimize_for="overall")
+    buckets = planned(binary(in_folds(sizes), 0.2), optimize_for="overall")
     assert buckets.overall.privacy_std_error <= 2.5 * one.overall.privacy_std_error
 
 
@@ -111,9 +112,9 @@ def test_segments_gain_and_the_whole_loses_little_against_cell_sums_for_it(
     Of splits within 0.4% of the best it took the one that is best for segments.
     """
     scenario = binary(in_folds(hillstrom(3, rng)), 0.15)
-    found = expect(choose(BudgetRequest(epsilon=epsilon), scenario), scenario)[0]
+    found = predict(choose(BudgetRequest(epsilon=epsilon), scenario), scenario)[0]
     before = [
-        expect(cdp.optimal(epsilon=epsilon, sums=cdp.SumShares(clusters=share)), scenario)[0]
+        predict(cdp.optimal(epsilon=epsilon, sums=cdp.SumShares(clusters=share)), scenario)[0]
         for share in np.linspace(0, 0.5, 51)
     ]
     least = min(one.overall.std_error for one in before)
@@ -125,8 +126,15 @@ def test_segments_gain_and_the_whole_loses_little_against_cell_sums_for_it(
     assert found.overall.std_error <= 1.03 * least
 
 
+def purpose_variance(
+    precisions: Sequence[ExpectedVariance], purpose: Purpose, scenario: Scenario
+) -> float:
+    """What is expected of the treatment that is known least."""
+    return float(purpose_variances(precisions, [purpose], scenario).max())
+
+
 def regret_of(mechanism: Mechanism, scenario: Scenario, least: dict[Purpose, float]) -> float:
-    precisions = expect(mechanism, scenario)
+    precisions = predict(mechanism, scenario)
     return max(
         float(np.sqrt(purpose_variance(precisions, one, scenario) / best))
         for one, best in least.items()
@@ -160,7 +168,7 @@ def test_the_default_has_the_least_largest_regret(epsilon: float, rng: np.random
         if totals + clusters + groups < 0.95
     ]
     least = {
-        one.purpose: purpose_variance(expect(made.mechanisms[0], scenario), one.purpose, scenario)
+        one.purpose: purpose_variance(predict(made.mechanisms[0], scenario), one.purpose, scenario)
         / one.regret**2
         for one in made.losses
     }
@@ -183,15 +191,15 @@ def test_a_level_that_helps_little_is_left_out(rng: np.random.Generator) -> None
     chosen = draft_of(
         {
             "outcomes": ["visit=0,1", "conversion=0,1", "spend=number:0..500"],
-            "implies": ["conversion -> visit", "spend>0 -> conversion"],
-            "reference": ["visit=0.15", "conversion=0.01", "spend=mean:1,std:15"],
+            "constraint": ["conversion -> visit", "spend>0 -> conversion"],
+            "baseline": ["visit=0.15", "conversion=0.01", "spend=mean:1,std:15"],
         }
     )
     (question,) = chosen.questions
     space = question.categories
-    scenario = Scenario(layout, space, histogram_reference(space, question.probs.tolist()))
+    scenario = Scenario(layout, space, histogram_baseline(space, question.probs.tolist()))
     default, groups_alone = (
-        expect_quickly(choose(request, scenario), scenario)
+        predict_quickly(choose(request, scenario), scenario)
         for request in (
             BudgetRequest(epsilon=1),
             BudgetRequest(epsilon=1, totals_share=0, sums_share=0),
@@ -213,10 +221,10 @@ def test_a_plan_for_one_purpose_is_better_for_it_than_one_for_all(
     default = plan_mechanisms([BudgetRequest(epsilon=1)], [scenario])
     for text in ("overall", "breakdowns", "segments"):
         (purpose,) = parse_purpose(text, layout)
-        found = expect(choose(BudgetRequest(epsilon=1, purpose=text), scenario), scenario)
+        found = predict(choose(BudgetRequest(epsilon=1, optimize_for=text), scenario), scenario)
         alone = purpose_variance(found, purpose, scenario)
         loss = next(one.regret for one in default.losses if one.purpose == purpose)
-        served = purpose_variance(expect(default.mechanisms[0], scenario), purpose, scenario)
+        served = purpose_variance(predict(default.mechanisms[0], scenario), purpose, scenario)
         assert np.sqrt(served / alone) == pytest.approx(loss, rel=0.003)
         assert loss > 1.01
 
@@ -229,7 +237,7 @@ def test_options_of_a_plan_make_the_same_mechanism(
     tier, size = by_columns("tier", [0.5, 0.5], sizes), by_columns("size", [0.2, 0.8], sizes)
     scenario = binary(in_folds(sizes, tier, size), 0.15)
     for epsilon in (0.3, 1.7):
-        compared = compare([BudgetRequest(epsilon=epsilon, purpose=purpose)], [scenario])
+        compared = compare([BudgetRequest(epsilon=epsilon, optimize_for=purpose)], [scenario])
         again = choose(BudgetRequest(**mechanism_options(compared)), scenario)
         assert again == compared[0].choice.mechanism
 
@@ -238,7 +246,7 @@ def test_a_thousand_clusters_are_planned_in_two_seconds(rng: np.random.Generator
     """In the time of one processor, which others may slow down a few times."""
     layout = in_folds(rng.integers(20, 60, (1000, 2)))
     space = cdp.OutcomeSpace.integers(0, 10)
-    known = Scenario(layout, space, histogram_reference(space, [1.0] * 11))
+    known = Scenario(layout, space, histogram_baseline(space, [1.0] * 11))
     started = time.process_time()
     compare([BudgetRequest(epsilon=2)], [known])
     assert time.process_time() - started < 10
@@ -246,10 +254,10 @@ def test_a_thousand_clusters_are_planned_in_two_seconds(rng: np.random.Generator
 
 def test_clusters_are_compared_with_fewer_and_none(rng: np.random.Generator) -> None:
     sizes = np.concatenate([np.full((10, 2), 400), np.full((100, 2), 6)])
-    differing = histogram_reference(BINARY, [0.5, 0.5], within_share=0.5)
+    differing = histogram_baseline(BINARY, [0.5, 0.5], within_share=0.5)
     scenario = Scenario(in_folds(sizes), BINARY, differing)
     request = BudgetRequest(epsilon=2, mechanism="optimal")
-    found = compare_clusters([request], [scenario], [expect(choose(request, scenario), scenario)])[
+    found = compare_clusters([request], [scenario], [predict(choose(request, scenario), scenario)])[
         0
     ]
     assert [one.n_clusters for one in found] == [110, 11, 1]
@@ -265,11 +273,11 @@ def test_clusters_are_compared_with_fewer_and_none(rng: np.random.Generator) -> 
 def test_rows_keep_a_tenth_of_the_budget(epsilon: float, rng: np.random.Generator) -> None:
     """Variances need them; the overall effect loses a percent at most."""
     scenario = binary(in_folds(hillstrom(2, rng)), 0.15)
-    made = choose(BudgetRequest(epsilon=epsilon, purpose="overall"), scenario)
+    made = choose(BudgetRequest(epsilon=epsilon, optimize_for="overall"), scenario)
     assert made.row_epsilon(BINARY) >= 0.099 * epsilon
     starved = choose(BudgetRequest(epsilon=epsilon, totals_share=0.97, sums_share=0.0), scenario)
     assert starved.row_epsilon(BINARY) < 0.04 * epsilon  # given shares are taken as they are
-    ours, least = (expect(one, scenario)[0].overall.std_error for one in (made, starved))
+    ours, least = (predict(one, scenario)[0].overall.std_error for one in (made, starved))
     assert ours < 1.01 * least
 
 
@@ -278,7 +286,7 @@ def test_outcomes_without_a_reference_are_not_taken_to_vary_as_much_as_they_can(
 ) -> None:
     """Else noise would seem to matter little overall, and totals would get less of it."""
     layout = in_folds(hillstrom(2, rng))
-    nothing = Scenario(layout, BINARY, uniform_reference(BINARY))
+    nothing = Scenario(layout, BINARY, uniform_baseline(BINARY))
     shares = [
         next(
             one.epsilon
@@ -293,13 +301,11 @@ def test_outcomes_without_a_reference_are_not_taken_to_vary_as_much_as_they_can(
 def test_merging_keeps_units_and_outcomes() -> None:
     space = cdp.OutcomeSpace.integers(0, 3)
     sizes = np.array([[30, 10], [20, 40], [5, 5]])
-    differing = histogram_reference(space, [4, 3, 2, 1], within_share=0.4)
+    differing = histogram_baseline(space, [4, 3, 2, 1], within_share=0.4)
     scenario = Scenario(in_folds(sizes), space, differing)
     fewer = merged(scenario, np.array([0, 1, 0]))
     assert fewer.layout.sizes.tolist() == [[35, 15], [20, 40]]
-    np.testing.assert_allclose(
-        fewer.reference.overall(fewer.layout), differing.overall(scenario.layout)
-    )
+    np.testing.assert_allclose(fewer.overall, scenario.overall)
 
 
 def test_totals_take_the_place_of_sums_where_there_is_one_cluster() -> None:
@@ -312,5 +318,5 @@ def test_totals_take_the_place_of_sums_where_there_is_one_cluster() -> None:
     "text", ["", "all", "segments:", "segments:x", "segments:0", "segments:1.5", "overall:0.1"]
 )
 def test_purposes_that_there_are_not(text: str) -> None:
-    with pytest.raises(cdp.ParameterError, match="purpose"):
-        BudgetRequest(epsilon=1, purpose=text)
+    with pytest.raises(cdp.ParameterError, match="optimize_for"):
+        BudgetRequest(epsilon=1, optimize_for=text)

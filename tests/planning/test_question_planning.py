@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,10 @@ from clusterdp.owner.plan import make_plan
 from clusterdp.planning import _partition as planning
 from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.planning.compare import compare, mechanism_options
-from clusterdp.planning.expected import Scenario, histogram_reference
-from clusterdp.planning.prediction import expect, of_share
+from clusterdp.precision.expected import Scenario, histogram_baseline
+from clusterdp.precision.forecast import predict, purpose_variances
 from clusterdp.spec.parse import parse
+from clusterdp.spec.purpose import parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from drafts import draft_of
 from page_checks import assert_sound_page
@@ -39,7 +41,7 @@ from populations import make_layout
 
 FUNNEL = declare(
     {"visit": "0,1", "sale": "0,1", "spend": "0..2", "rounds": "number:0..9", "rating": "1..5"},
-    implications=["sale -> visit"],
+    constraints=["sale -> visit"],
     metrics=["sale*spend", "rounds>=5"],
     weights={"rounds": 2},
 )
@@ -58,7 +60,7 @@ def test_linked_outcomes_stay_together() -> None:
     assert own.names == ("rounds", "rating")
     assert [str(one) for one in own.metrics] == ["rounds", "rating", "rounds>=5"]
     assert own.multipliers == (2, 1, 1)
-    assert own.implications == ()
+    assert own.constraints == ()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_numbers_have_fewer_points_where_more_would_take_long() -> None:
 
 def test_what_is_linked_and_too_large_is_refused() -> None:
     large = declare({"a": "0..9", "b": "0..9", "c": "0,1"}, metrics=["a*b"])
-    with pytest.raises(ParameterError, match=r"100 categories, and at most 64"):
+    with pytest.raises(ParameterError, match=r"100 outcome combinations.* at most 64"):
         planning.best_partition(large, {}, 1.0)
 
 
@@ -191,13 +193,13 @@ def test_every_question_has_all_of_epsilon_unless_there_are_no_rows() -> None:
     outcomes = {"visit": "0,1", "clicks": "0..2"}
     given: dict[str, Any] = {"outcomes": outcomes, "question": ["visit=3", "clicks=1"]}
     prior = [0.9, 0.1, 0.5, 0.3, 0.2]
-    options = draft_of({**given, "epsilon": 2.0, "prior": prior, "look": 0.1})
+    options = draft_of({**given, "epsilon": 2.0, "prior": prior, "pilot": 0.1})
     requests = options.budgets()
     assert [one.prior for one in requests] == [(0.9, 0.1), (0.5, 0.3, 0.2)]
     assert [one.epsilon for one in requests] == [2.0, 2.0]
     assert [one.asked for one in requests] == [3 * ASKED_TOTAL // 4, ASKED_TOTAL // 4]
     assert [one.mechanism for one in requests] == ["optimal", "optimal"]
-    assert [one.look for one in requests] == [None, 0.1]  # no prior changes a binary channel
+    assert [one.pilot for one in requests] == [None, 0.1]  # no prior changes a binary channel
     without = draft_of({**given, "epsilon": 2.0, "mechanism": "noisy-histogram"}).budgets()
     assert [(one.epsilon, one.asked) for one in without] == [(1.0, ASKED_TOTAL)] * 2
 
@@ -211,7 +213,7 @@ def two_scenarios() -> list[Scenario]:
         Categories(declared=declare({name: text})) for name, text in (("a", "0,1"), ("b", "0..3"))
     ]
     return [
-        Scenario(LAYOUT, space, histogram_reference(space, probs))
+        Scenario(LAYOUT, space, histogram_baseline(space, probs))
         for space, probs in zip(spaces, PROBS, strict=True)
     ]
 
@@ -222,11 +224,11 @@ def test_rows_of_those_who_are_asked_have_the_predicted_variance(
     """Of an arm's mean over those asked: (σ² + v)/(nπ), by simulated questions and responses."""
     scenario, share = two_scenarios()[1], 0.3
     space, probs, n_units = scenario.space, np.array(PROBS[1]), 400
-    alone = scenario._replace(layout=make_layout([[n_units, n_units]]))
+    alone = replace(scenario, layout=make_layout([[n_units, n_units]]))
     (mechanism,) = plan_mechanisms(
         [BudgetRequest(epsilon=1, totals_share=0.0, asked=round(share * ASKED_TOTAL))], [alone]
     ).mechanisms
-    predicted = expect(mechanism, alone)[0]
+    predicted = predict(mechanism, alone)[0]
     channel = mechanism.settled_rows(space).public_channel(space)
     transition, outputs = channel.transition()[0], channel.decode()[0]
     released = transition @ probs  # a unit's response, whatever its outcome was
@@ -247,7 +249,7 @@ def test_one_split_serves_all_questions() -> None:
     """Sums are common, rows have the rest of ε, and no other split is better for all metrics."""
     scenarios = two_scenarios()
     asked = [ASKED_TOTAL // 4, 3 * ASKED_TOTAL // 4]
-    requests = [BudgetRequest(epsilon=1, purpose="segments:0.2", asked=one) for one in asked]
+    requests = [BudgetRequest(epsilon=1, optimize_for="segments:0.2", asked=one) for one in asked]
     comparisons = compare(requests, scenarios)
     made = [one.choice.mechanism for one in comparisons]
     assert [one.asked for one in made] == asked
@@ -255,7 +257,7 @@ def test_one_split_serves_all_questions() -> None:
     assert all(
         one.guarantee(known.space).epsilon <= 1 for one, known in zip(made, scenarios, strict=True)
     )
-    shares = mechanism_options(comparisons)
+    shares, purposes = mechanism_options(comparisons), parse_purpose("segments:0.2")
     again = plan_mechanisms(
         [BudgetRequest(**shares, asked=one) for one in asked], scenarios
     ).mechanisms
@@ -269,9 +271,8 @@ def test_one_split_serves_all_questions() -> None:
         tried = plan_mechanisms(given, scenarios).mechanisms
         return float(
             sum(
-                known.space.metric_weights(np.array(probs))[0]
-                * of_share(expect(one, known)[0], 0.2).std_error ** 2
-                for one, known, probs in zip(tried, scenarios, PROBS, strict=True)
+                purpose_variances(predict(one, known), purposes, known).max()
+                for one, known in zip(tried, scenarios, strict=True)
             )
         )
 
@@ -319,30 +320,30 @@ class Told:
         return done.append
 
 
-def test_a_look_that_pays_is_of_the_questions_nobody_knows_about() -> None:
+def test_a_pilot_that_pays_is_of_the_questions_nobody_knows_about() -> None:
     outcomes = {"visit": "0,1", "spend": "number:0..100000", "rating": "1..5"}
     told = Told()
     options = parse(
-        {**ASKED, "outcomes": outcomes, "reference": {"rating": "mean:3,std:1"}, "epsilon": 1}
+        {**ASKED, "outcomes": outcomes, "baseline": {"rating": "mean:3,std:1"}, "epsilon": 1}
     )
     plan = make_plan(PEOPLE, options, told)
-    shares = [one.look for one in draft_of(plan.options).budgets()]
+    shares = [one.pilot for one in draft_of(plan.options).budgets()]
     assert shares[0] is shares[2] is None
     assert shares[1] is not None
     assert told.stages["mechanisms"] == [2, 1, 1]
     assert plan.report is not None
     planned = [one.comparison.choice.mechanism for one in plan.report.questions]
-    assert [one.look is None for one in planned] == [True, False, True]
+    assert [one.pilot is None for one in planned] == [True, False, True]
     assert len({one.statistics for one in planned}) == 1
     scenarios = draft_of(plan.options).scenarios(make_layout([[3000, 3000]]))
     assert plan_mechanisms(draft_of(plan.options).budgets(), scenarios).mechanisms == tuple(planned)
-    assert "With a look" in repr(plan)
+    assert "pilot histogram (finds the range)" in " ".join(repr(plan).split())
 
 
 def test_the_smallest_epsilon_is_of_all_questions() -> None:
-    asked = {**ASKED, "outcomes": {"a": "0,1", "b": "0..3"}, "purpose": "segments:0.5"}
+    asked = {**ASKED, "outcomes": {"a": "0,1", "b": "0..3"}, "optimize_for": "segments:0.5"}
     at_two = cdp.plan(PEOPLE, **asked, question=["a", "b"], epsilon=2).to_dict()["questions"][1]
-    effect = at_two["visible"]["a segment of 50%"]["b"]["detectable_effect"]
+    effect = at_two["visible"]["50% segment"]["b"]["detectable_effect"]
     found = cdp.plan(PEOPLE, **asked, question=["a", "b"], mde={"b": effect})
     assert found.options.epsilon == pytest.approx(2, rel=0.05)
 
@@ -365,4 +366,4 @@ def test_a_design_that_takes_long_is_stopped_and_the_plan_says_so(
     outcomes = {"a": "0..2", "b": "0..3", "c": "0,1"}
     asked = {**ASKED, "outcomes": outcomes, "question": ["a,b,c"], "mechanism": "optimal"}
     plan = cdp.plan(PEOPLE, **asked, epsilon=1.37)
-    assert "24 categories take long; the channel has" in repr(plan)
+    assert "with 24 outcome combinations" in " ".join(repr(plan).split())

@@ -11,9 +11,10 @@ import clusterdp as cdp
 from assertions import assert_variance
 from clusterdp.cells.layout import Breakdown
 from clusterdp.mechanisms.draw import release_cells
-from clusterdp.precision.prediction import expected_variances
-from clusterdp.precision.row_noise import channel_unit_noise, public_unit_noise
-from clusterdp.precision.visible import visible_rows, visible_targets
+from clusterdp.precision.expected import ExpectedOutcomes, Scenario, uniform_baseline
+from clusterdp.precision.forecast import predict
+from clusterdp.precision.row_noise import RowNoise
+from clusterdp.precision.visible import ShownMetric, visible_rows, visible_targets
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.statistics.sums import NoisyMetricSums
@@ -22,6 +23,7 @@ from populations import make_layout
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)
 PROBS = np.array([0.5, 0.25, 0.15, 0.1])
+EXPECTED = ExpectedOutcomes(kinds=PROBS[np.newaxis, np.newaxis])
 LAYOUT = make_layout([[60, 40], [150, 90], [30, 80], [12, 7]])
 
 
@@ -33,15 +35,18 @@ def test_calibrated_to_totals_and_cells_it_comes_true(rng: np.random.Generator) 
     counts = np.rint(LAYOUT.sizes[..., np.newaxis] * PROBS).astype(np.int64)
     counts[..., 0] += LAYOUT.sizes - counts.sum(axis=-1)
     many = np.broadcast_to(counts, (4000, *counts.shape))
-    released = release_cells(
+    statistics, channel = release_cells(
         CellTotals.from_counts(many, SPACE), LAYOUT, SPACE, mechanism, simulated_noise(rng)
     )
-    channel = released.channel
     assert channel is not None
     outputs = channel.simulate(many, rng)
     rows = (outputs * channel.decode()[channel.groups]).sum(axis=-1)  # [replicate, cluster, arm]
-    totals, cells = (one.sum_readings()[0] for one in released.statistics)
-    assumed = public_unit_noise(mechanism, SPACE)[0]
+    totals, cells = (one.sum_readings()[0] for one in statistics)
+    exact = counts / LAYOUT.sizes[..., np.newaxis]
+    scenario = Scenario(LAYOUT, SPACE, ExpectedOutcomes(kinds=exact))
+    prior = mechanism.settled_rows(SPACE).public_prior(SPACE)
+    noise_of_units = RowNoise.from_channel(channel, scenario, prior)
+    assumed = noise_of_units.public[0]
     weights = mechanism.total_weights(LAYOUT)
     effect = np.zeros(len(many))
     for arm, sign in ((0, -1.0), (1, 1.0)):
@@ -54,13 +59,11 @@ def test_calibrated_to_totals_and_cells_it_comes_true(rng: np.random.Generator) 
         factors = np.linalg.solve(gram, sums.T @ (sizes * target))
         published = np.concatenate([cells.value[..., 0, arm], totals.value[..., 0, :, arm]], axis=1)
         effect += sign * (rows[..., arm] @ target - (rows[..., arm] @ sums - published) @ factors)
-    exact = counts / LAYOUT.sizes[..., np.newaxis]
-    noise_of_units = channel_unit_noise(channel, LAYOUT, exact)
-    (expected,) = expected_variances(mechanism, LAYOUT, SPACE, exact, noise_of_units)
+    (expected,) = predict(mechanism, scenario, noise_of_units)
     assert_variance(effect, expected.overall.privacy_std_error**2, relative_error=0.03)
     # Without totals the same release is less precise, which the assertion must notice.
     fewer = cdp.optimal(epsilon=2, prior=PROBS.tolist(), sums=cdp.SumShares(clusters=0.2))
-    (other,) = expected_variances(fewer, LAYOUT, SPACE, exact, noise_of_units)
+    (other,) = predict(fewer, scenario, noise_of_units)
     with pytest.raises(AssertionError):
         assert_variance(effect, other.overall.privacy_std_error**2, relative_error=0.03)
 
@@ -85,11 +88,9 @@ def test_groups_and_folds_drawn_at_random_come_near_to_what_is_expected(
     )
     shares = cdp.SumShares(totals=0.05, clusters=0.05, breakdowns=((("tier",), 0.1),))
     mechanism = cdp.optimal(epsilon=2, sums=shares)
-    noise = public_unit_noise(mechanism, SPACE)
-    uniform = np.full((1, 1, 4), 0.25)
-    (expected,) = expected_variances(
-        mechanism, layout, SPACE, uniform, noise[:, np.newaxis].repeat(2, axis=1)
-    )
+    scenario = Scenario(layout, SPACE, uniform_baseline(SPACE))
+    noise = RowNoise.designed(mechanism, scenario).public
+    (expected,) = predict(mechanism, scenario)
     of_level = {
         one.label: one.variance(SPACE, 0)
         for one in mechanism.statistics
@@ -122,7 +123,7 @@ def test_estimates_from_contrasts_print_what_is_expected(rng: np.random.Generato
     counts = np.rint(LAYOUT.sizes[..., np.newaxis] * PROBS).astype(np.int64)
     counts[..., 0] += LAYOUT.sizes - counts.sum(axis=-1)
     drawn = simulate_releases(counts, LAYOUT, SPACE, mechanism, n_replicates=1, rng=rng)
-    (expected,) = expected_variances(mechanism, LAYOUT, SPACE, PROBS[None, None], None)
+    (expected,) = predict(mechanism, Scenario(LAYOUT, SPACE, EXPECTED))
     assert expected.overall.std_error**2 == pytest.approx(drawn.variances[0, 0])
     assert expected.segment(0.1) is None
 
@@ -134,12 +135,9 @@ def test_what_can_be_seen_fits_a_terminal() -> None:
     crossed = Breakdown(columns=names, labels=(tuple("abcdef"), tuple("vwxyz")), sizes=sizes)
     layout = replace(LAYOUT, breakdowns=(crossed,))
     mechanism = cdp.optimal(epsilon=1, sums=cdp.SumShares(breakdowns=((names, 0.2),)))
-    noise = public_unit_noise(mechanism, SPACE)[:, np.newaxis].repeat(2, axis=1)
-    found = visible_targets(
-        expected_variances(mechanism, layout, SPACE, PROBS[None, None], noise), layout
-    )
+    found = visible_targets(predict(mechanism, Scenario(layout, SPACE, EXPECTED)), layout)
     assert len(found) == 1 + 12 + 5
-    rows = visible_rows(found, 0)
+    rows = visible_rows(found, ShownMetric("visit", is_share=False), 0)
     assert sum(max(len(row[column]) for row in rows) + 2 for column in range(4)) <= 80
     errors = [one.predictions[0].std_error for one in found]
     assert errors[0] == min(errors)

@@ -47,8 +47,9 @@ def test_the_example_of_the_readme() -> None:
     mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, resample_prob=0.8)
     assert mechanism.guarantee(SPACE).epsilon == pytest.approx(2 / 10 + math.log(13.5))
     assert str(mechanism.guarantee(SPACE)) == (
-        "Guarantee(epsilon=2.8027, delta=0.0), replace-one-outcome: "
-        "whoever thought 50% beforehand may think at most 95% afterwards"
+        "ε = 2.8027, δ = 0, one unit's outcomes (label DP). A reader who knows every other unit's "
+        "outcomes and is 50% sure of one unit's outcome can be at most 95% sure after reading the "
+        "release."
     )
     assert stated_epsilon(mechanism, SPACE) == pytest.approx(1 / 10 + math.log(13.5))
 
@@ -193,7 +194,7 @@ def test_impossible_budgets_say_what_is_possible(arguments: dict[str, Any], mess
             lambda: cdp.Mechanism(
                 name="arms", statistics=(NoisyCounts(noise_scale=5, scope="population"),)
             ),
-            "publish rows beside it",
+            "publish rows too",
         ),
         (
             lambda: cdp.Mechanism(
@@ -235,9 +236,9 @@ def test_extremes_have_a_guarantee(noise_scale: float, resample_prob: float) -> 
         noise_scale=noise_scale, prior_floor=1e-12, resample_prob=resample_prob
     )
     assert math.isfinite(mechanism.guarantee(SPACE).epsilon)
-    assert "Guarantee" in str(mechanism.guarantee(SPACE))
+    assert "label DP" in str(mechanism.guarantee(SPACE))
 
 
 def test_guarantees_are_shown_rounded_up() -> None:
-    assert "epsilon=1.2346," in str(cdp.Guarantee(epsilon=1.23451))
-    assert "delta=1.235e-06)" in str(cdp.Guarantee(epsilon=1, delta=1.2341e-6))
+    assert "ε = 1.2346," in str(cdp.Guarantee(epsilon=1.23451))
+    assert "δ = 1.235e-06," in str(cdp.Guarantee(epsilon=1, delta=1.2341e-6))

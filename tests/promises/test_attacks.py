@@ -144,7 +144,7 @@ def test_a_notice_that_cannot_be_shown_does_not_decide(
 def test_a_closed_terminal_does_not_decide(table: pl.DataFrame, tmp_path: Path) -> None:
     """A program that reads one line of the errors and goes."""
     source = write(table.with_columns(copy="clicks"), tmp_path)
-    options = ("--epsilon", "1", "--keep", "copy", "--keep-order")
+    options = ("--epsilon", "1", "--passthrough", "copy", "--keep-order")
     program = str(Path(sys.executable).with_name("clusterdp"))
     command = [program, "release", str(source), *PARTS, *options]
     script = '"$@" 2> >(head -n 1 > /dev/null; exec 0<&-)'
@@ -169,8 +169,8 @@ ODD = {
 @pytest.mark.parametrize("kind", ODD)
 def test_kept_columns_are_flat(kind: str, table: pl.DataFrame) -> None:
     """How nested values are stored follows from batches, and those can follow from outcomes."""
-    with pytest.raises(cdp.DataError, match=r"\(kept\) holds .* convert it"):
-        release_in_memory(table.with_columns(odd=ODD[kind]), keep=["odd"])
+    with pytest.raises(cdp.DataError, match=r"\(passthrough\) holds .* convert it"):
+        release_in_memory(table.with_columns(odd=ODD[kind]), passthrough=["odd"])
 
 
 FLAT: dict[str, Any] = {
@@ -197,7 +197,7 @@ def test_flat_columns_are_kept_in_every_library(
         "pyarrow": given.to_arrow,
         "duckdb": lambda: duckdb.from_arrow(given.to_arrow()),
     }
-    released = release_in_memory(frames[library](), keep=["odd"])
+    released = release_in_memory(frames[library](), passthrough=["odd"])
     assert "odd" in nw.from_native(released.units).columns
 
 
@@ -209,7 +209,7 @@ def test_values_under_missing_ones_are_not_given_back(table: pl.DataFrame) -> No
         [pa.py_buffer(bytes(-(-len(table) // 8))), table["clicks"].to_arrow().buffers()[1]],
     )
     frame = table.to_arrow().append_column("hidden", hidden)
-    units = release_in_memory(frame, keep=["hidden"], keep_order=True).units
+    units = release_in_memory(frame, passthrough=["hidden"], keep_order=True).units
     assert units["hidden"].null_count == len(table)
     under = np.frombuffer(units["hidden"].chunk(0).buffers()[1], dtype=np.int64)[: len(table)]
     assert not under.any()
@@ -295,7 +295,7 @@ def test_python_refuses_an_unencrypted_ledger_where_a_passphrase_is_set(
     with pytest.raises(cdp.LedgerError, match="CLUSTERDP_LEDGER_PASSPHRASE"):
         cdp.publish(table, **WHO, **whose, ledger=locked, out=tmp_path / "a")
     monkeypatch.setenv("CLUSTERDP_LEDGER_PASSPHRASE", phrase)
-    with pytest.raises(cdp.LedgerError, match="keeps keys unencrypted"):
+    with pytest.raises(cdp.LedgerError, match="does not encrypt keys"):
         cdp.publish(table, **WHO, **whose, ledger=plain, out=tmp_path / "b")
     assert cdp.publish(table, **WHO, **whose, ledger=locked, out=tmp_path / "c").release_id
     monkeypatch.delenv("CLUSTERDP_LEDGER_PASSPHRASE")
@@ -358,5 +358,5 @@ def test_labels_stay_in_their_place_in_a_readme(table: pl.DataFrame, tmp_path: P
 def test_a_breakdown_that_compares_nothing_is_refused(table: pl.DataFrame) -> None:
     same = table.with_columns(group=pl.col("treated"))
     asked = {"arm": "treated", "breakdown": "group", "outcomes": {"clicks": "0..3"}}
-    with pytest.raises(cdp.DataError, match="in one arm alone"):
+    with pytest.raises(cdp.DataError, match="in one arm only"):
         cdp.plan(same, epsilon=1, **asked)  # type: ignore[arg-type]  # by name

@@ -264,9 +264,9 @@ def test_ids_and_arms_of_every_type(
         ((("clicks",),), "not by ids, arms or outcomes"),
         ((("tier", "user"),), "not by ids, arms or outcomes"),
         ((("treated",),), "not by ids, arms or outcomes"),
-        ((("tier",), ("tier",)), "other columns than the others"),
+        ((("tier",), ("tier",)), "two breakdowns have the same columns"),
         ((("tier", "tier"),), "names a column twice"),
-        (((),), "other columns than the others"),
+        (((),), "two breakdowns have the same columns"),
     ],
 )
 def test_breakdowns_that_cannot_be(

@@ -227,7 +227,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "several rows": {"cluster": "market", "aggregate": "max"},
     "crossed": {"cluster": "market,tier"},
     "private": {"cluster": "market", "private_cluster": 0.5, "labels": ["0", "1", "2"]},
-    "groups": {"assigned_by": "group", "breakdown": ["tier"]},
+    "groups": {"randomization_unit": "group", "breakdown": ["tier"]},
     "labels": {"cluster": "market", "outcomes": {"bought": ["no", "yes"]}, "missing": "bought"},
 }
 
@@ -244,7 +244,7 @@ def test_names_are_names_in_every_option(case: str, people: pl.DataFrame, tmp_pa
         "unit": "user",
         "arm": "treated",
         "outcomes": {"clicks": "0..3"},
-        "keep": "seen",
+        "passthrough": "seen",
         "epsilon": 2,
         "mechanism": "uniform-prior-dp",
         **OPTIONS[case],

@@ -50,7 +50,7 @@ def table() -> pl.DataFrame:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    cdp.publish(table(), out=tmp_path / "out", **PARTS, keep=["tier"], title="Clicks")
+    cdp.publish(table(), out=tmp_path / "out", **PARTS, passthrough=["tier"], title="Clicks")
     return tmp_path / "out"
 
 
@@ -179,7 +179,7 @@ def test_a_segment_of_the_analyst_is_shown_as_plain_text(folder: Path, tmp_path:
         ("treated", "arm", {}),
         ("market", "cluster", {}),
         ("user", "unit", {}),
-        ("tier", "keep", {"keep": ["tier"]}),
+        ("tier", "passthrough", {"passthrough": ["tier"]}),
         ("tier", "breakdown", {"breakdown": ["tier"]}),
     ],
 )

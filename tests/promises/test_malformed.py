@@ -85,12 +85,12 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "noise of sums": (
         "Optimal",
         put("questions", 0, "noise", "sums", "noise_scale", [9.0]),
-        "'noise' does not hold",
+        "'noise' is inconsistent",
     ),
     "scale of counts": (
         "Optimal",
         put("questions", 0, "mechanism", "statistics", 0, "noise_scale", 9.0),
-        "does not follow",
+        "the stated guarantee does not match the parameters",
     ),
     "unknown parameter": (
         "Optimal",
@@ -327,10 +327,10 @@ def test_a_file_that_makes_polars_panic(
 
 PANIC = """
 import os
-from clusterdp.cli.console import errors_in_one_line, print_aside
+from clusterdp.cli.console import reported_errors, print_aside
 from clusterdp.errors import DataError
 
-with errors_in_one_line():
+with reported_errors():
     print_aside("before")
     os.write(2, b"thread panicked at a value of 4321")
     raise DataError("in one line")
@@ -351,47 +351,55 @@ def test_what_libraries_print_is_not_shown(debug: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("entry", "value", "message"),
     [
-        ('outcomes = ["clicks=0..99999999999"]', "at most 65536 values"),
-        ('purpose = "segments:0"', "lies in (0, 1]"),
-        ('reference = ""', "declare numbers"),
-        ("noise_scale = 0", "noise_scale must be"),
-        ("prior_floor = 0", "prior_floor must be"),
-        ('mechanism = "uniform-prior-dp"\nprior = []', "prior must be 4 numbers"),
-        (f"epsilon = {10**400}", "too large"),
-        ("epsilon = 1e30", "epsilon must be at most 1000"),
-        (f"epsilon = {'9' * 5000}", "not TOML that can be read"),
-        (f"prior = {'[' * 5000}", "not TOML that can be read"),
-        (f"prior = [{10**400}]", "separated by commas"),
-        (f'input = "{"x" * 5000}"', "cannot be read: File name too long"),
-        (f'out = "{"x" * 5000}"', "no folder can be made"),
-        ('out = "\\u0000"', "no folder can be made"),
-        ('ledger = "\\u0000"\npopulation = "users"', "there is no ledger"),
-        ('cluster = "a\\nb"', "column 'a\\nb' has a control character"),
+        (
+            "outcomes.clicks",
+            '{ type = "count", max = 99999999999 }',
+            "at most 65536 allowed values",
+        ),
+        ("outcomes.clicks", '{ type = "number", range = [0, inf] }', "number:LOW..HIGH"),
+        ("analysis.optimize_for", '"segments:0"', "lies in (0, 1]"),
+        ("expert.noise_scale", "0", "noise_scale must be"),
+        ("expert.prior_floor", "0", "prior_floor must be"),
+        ("expert.prior", "[1]", "prior must be 4 numbers"),
+        ("privacy.epsilon", str(10**400), "too large"),
+        ("privacy.epsilon", "1e30", "epsilon must be at most 1000"),
+        ("privacy.epsilon", "9" * 5000, "not TOML that can be read"),
+        ("expert.prior", "[" * 5000, "not TOML that can be read"),
+        ("expert.prior", f"[{10**400}]", "separated by commas"),
+        ("table.source", f'"{"x" * 5000}"', "cannot be read: File name too long"),
+        ("output.folder", f'"{"x" * 5000}"', "no folder can be made"),
+        ("output.folder", '"\\u0000"', "no folder can be made"),
+        ("privacy.ledger", '"\\u0000"\npopulation = "users"', "there is no ledger"),
+        ("table.cluster", '"a\\nb"', "column 'a\\nb' has a control character"),
     ],
 )
 def test_requests_for_what_cannot_be(
-    lines: str, message: str, source: Path, tmp_path: Path
+    entry: str, value: str, message: str, source: Path, tmp_path: Path
 ) -> None:
-    asked = {"input": f'"{source}"', "outcomes": '["clicks=0..3"]', "epsilon": "2"}
-    asked |= dict(zip((name[2:] for name in COLUMNS[::2]), map(repr, COLUMNS[1::2]), strict=True))
-    asked |= dict(line.split(" = ", 1) for line in lines.splitlines())
-    spec = tmp_path / "experiment.toml"
-    spec.write_text("".join(f"{key} = {value}\n" for key, value in asked.items()))
-    dry = () if "out = " in lines else ("--dry-run",)
-    assert_refused(run("release", "--spec", spec, *dry), message)
+    entries = {"table.source": f'"{source}"', "outcomes.clicks": '{ type = "count", max = 3 }'}
+    entries |= {"privacy.epsilon": "2", "output.folder": f'"{tmp_path / "out"}"'}
+    named = zip(COLUMNS[::2], COLUMNS[1::2], strict=True)
+    entries |= {f"table.{flag[2:]}": f'"{column}"' for flag, column in named}
+    entries[entry] = value
+    sections: dict[str, list[str]] = {}
+    for name, given in entries.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, [f"[{section}]"]).append(f"{key} = {given}")
+    file = tmp_path / "experiment.toml"
+    file.write_text("\n".join(line for lines in sections.values() for line in lines))
+    planned = run("plan", file)
+    assert_refused(run("release", file) if planned.exit_code == 0 else planned, message)
 
 
 def test_a_plan_that_says_half_of_what_it_was_made_for(source: Path, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        f'input = "{source}"\noutcomes = ["clicks=0..3"]\nmechanism = "uniform-prior-dp"\n'
-        "epsilon = 1\nn_units = 5\n"
+    lock = tmp_path / "plan.lock"
+    lock.write_text(
+        'outcomes = ["clicks=0..3"]\nmechanism = "uniform-prior-dp"\nepsilon = 1\nn_units = 5\n'
     )
-    result = run("release", "--plan", plan, *COLUMNS, "--dry-run")
-    assert result.exit_code == 0, result.output
-    assert "the plan was made for 5 units" in result.output
+    shown = cdp.preview(source, lock, unit="user", arm="treated", cluster="market")
+    assert any("The plan was made for 5 units" in note for note in shown.notes)
 
 
 @pytest.fixture
@@ -487,5 +495,5 @@ def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
         ledger.reserve("us", terms=one_question(space, mechanism), about={}, place="x")
     assert run("ledger", "show", tmp_path / "b.db").exit_code == 0
     terms = one_question(space, cdp.noisy_histogram(epsilon=900))
-    with pytest.raises(LedgerError, match="does not allow it"):
+    with pytest.raises(LedgerError, match="Not enough budget"):
         ledger.reserve("us", terms=terms, about={}, place="x")

@@ -52,14 +52,14 @@ NOT_IN_ORDER = "one for every group, fold and arm"
 MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "a larger group": ("Totals", of_tier(sizes=[[17, 8], [8, 16]]), "the sizes of breakdowns"),
     "a group of less than none": ("Totals", of_tier(sizes=[[-1, 8], [25, 16]]), "see 'breakdowns'"),
-    "sizes of some arms": ("Totals", of_tier(sizes=[[16], [8, 16]]), "does not hold together"),
+    "sizes of some arms": ("Totals", of_tier(sizes=[[16], [8, 16]]), "is inconsistent"),
     "sizes of some groups": ("Totals", of_tier(sizes=[[24, 24]]), "see 'breakdowns'"),
     "a group twice": ("Totals", of_tier(labels=[["0", "0"]]), "see 'breakdowns'"),
     "groups in another order": ("Totals", of_tier(labels=[["1", "0"]]), NOT_IN_ORDER),
     "by a column that is not there": ("Totals", of_tier(columns=["region"]), "see 'columns'"),
     "by an outcome": ("Totals", of_tier(columns=["clicks"]), "not by ids, arms or outcomes"),
     "by ids": ("Totals", of_tier(columns=["user"]), "not by ids, arms or outcomes"),
-    "by nothing": ("Totals", of_tier(columns=[]), "other columns than the others"),
+    "by nothing": ("Totals", of_tier(columns=[]), "two breakdowns have the same columns"),
     "no breakdown": ("Totals", to(breakdowns=[]), "there is no breakdown by tier"),
     "totals by a column that is not there": ("Totals", by_region, "no breakdown by region"),
     "a breakdown that is not kept": ("Totals", in_columns(kept=[]), "see 'columns'"),
@@ -118,7 +118,7 @@ TABLES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "totals in another unit": (
         TOTALS,
         lambda t: t.with_columns(pl.col("noisy_sum").list.eval(pl.element() * 2)),
-        "does not follow from 'noisy_sum_in_units'",
+        "does not match 'noisy_sum_in_units'",
     ),
     "groups as lists": (
         "units.parquet",

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from clusterdp.statistics.base import SumReading
 
 FUNNEL = Categories(
-    declared=declare({"visit": "0,1", "spend": "0,1,5"}, implications=["spend>0 -> visit"])
+    declared=declare({"visit": "0,1", "spend": "0,1,5"}, constraints=["spend>0 -> visit"])
 )
 ROUNDS = cdp.Number(0, 4)
 GRID = Grid(number=ROUNDS, points=(0, ROUNDS.n_steps // 4, ROUNDS.n_steps))

@@ -15,8 +15,8 @@ import pytest
 import clusterdp as cdp
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.planning import choose as planning
-from clusterdp.planning import expected as reference
-from clusterdp.planning.expected import Scenario
+from clusterdp.precision import expected as reference
+from clusterdp.precision.expected import Scenario
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
@@ -43,7 +43,7 @@ MECHANISMS = {
         noise_scale=4, prior_floor=0.2, epsilon=1.5, sums=cdp.SumShares(clusters=0.25)
     ),
 }
-UNIFORM = reference.uniform_reference(SPACES["three"])
+UNIFORM = reference.uniform_baseline(SPACES["three"])
 SIZE = 3
 SLACK = 1e-9
 
@@ -161,8 +161,8 @@ def test_whatever_is_planned_keeps_its_budget(
 ) -> None:
     space = SPACES["three"]
     layout = make_layout(np.full((10, 2), 400))
-    known = Scenario(layout, space, reference.histogram_reference(space, [1, 1, 1], within))
-    request = BudgetRequest(epsilon=epsilon, purpose=purpose)
+    known = Scenario(layout, space, reference.histogram_baseline(space, [1, 1, 1], within))
+    request = BudgetRequest(epsilon=epsilon, optimize_for=purpose)
     mechanism = planning.choose(request, known)
     assert worst_loss(mechanism, space) <= epsilon + SLACK
 

@@ -14,7 +14,7 @@ import pytest
 
 import clusterdp as cdp
 from batch_runs import WordGrid, batch_of
-from categories import one_outcome
+from categories import one_outcome, questions_of
 from clusterdp.cells.assignment import pool_small_clusters
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.releasing.journal import NoJournal
@@ -136,7 +136,7 @@ def losses(first_units: list[tuple[int, int]]) -> list[float]:
 
 def audit_results() -> None:
     """Clusters and outcomes together lose ε₁ + ε₂, and nearly all of it; clusters alone ε₁."""
-    stated = Terms.of([SPACE], [ROWS], RESPONSE).to_guarantee()
+    stated = Terms.from_questions(questions_of([SPACE], [ROWS]), RESPONSE).guarantee
     assert stated.neighbours == "replace-one-cluster-and-outcome"
     assert stated.epsilon <= 1.5 + SLACK
     together = losses(list(itertools.product(range(len(LABELS)), (0, 1))))

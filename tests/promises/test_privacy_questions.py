@@ -1,7 +1,7 @@
 """Releases of two and three questions, enumerated: what a unit loses, whatever it is asked.
 
 Everything that depends on a unit's outcomes is counted by the code of the release itself: its
-response, the sums of everyone, the counts and the look of its question. Of noise, the centre and
+response, the sums of everyone, the counts and the pilot of its question. Of noise, the centre and
 the scale are written down. So a sum that forgets a question, or a count of somebody who was not
 asked, shows in the loss.
 """
@@ -20,12 +20,13 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import questions_of
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.mechanisms.draw import draw_together
 from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.look import look_space
+from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import RowCodes, RowEncoder
 from clusterdp.rows.keys import CLUSTERS_KEY, KeyRing, ReleaseKey, response_key, rounding_key
@@ -49,7 +50,7 @@ KEY = ReleaseKey(bytes(32))
 KEYS = KeyRing(KEY)
 ROUNDS = cdp.Number(0, 4)
 FUNNEL = Categories(
-    declared=declare({"visit": "0,1", "sale": "0,1"}, implications=["sale -> visit"])
+    declared=declare({"visit": "0,1", "sale": "0,1"}, constraints=["sale -> visit"])
 )
 NUMBER = Categories(
     declared=declare({"rounds": ROUNDS}),
@@ -74,8 +75,8 @@ CASES: dict[str, tuple[tuple[Categories, ...], tuple[cdp.Mechanism, ...]]] = {
             cdp.optimal(epsilon=1.2, noise_scale=12, sums=SUMS),
         ),
     ),
-    "looks": (TWO, (cdp.optimal(epsilon=1.2, sums=SUMS, look=0.2),) * 2),
-    "one look": (TWO, (cdp.optimal(epsilon=1.2), cdp.optimal(epsilon=1.2, look=0.3))),
+    "pilots": (TWO, (cdp.optimal(epsilon=1.2, sums=SUMS, pilot=0.2),) * 2),
+    "one pilot": (TWO, (cdp.optimal(epsilon=1.2), cdp.optimal(epsilon=1.2, pilot=0.3))),
     "three questions": (THREE, (cdp.optimal(epsilon=1.2, sums=SUMS),) * 3),
 }
 
@@ -163,13 +164,13 @@ class Enumeration:
         asked = [asked_of(one, layout) for one in self.mechanisms]
         totals = self._counted(encode, layout, asked, unit, row)
         draw_together(totals, layout, self.spaces, self.mechanisms, write_down)
-        bins = tuple(look_space(space.declared) for space in self.spaces)
+        bins = tuple(pilot_space(space.declared) for space in self.spaces)
         encode, layout = self.encoder(bins)
         asked = [CountRequest(counts=True) for _ in bins]
         totals = self._counted(encode, layout, asked, unit, row)
         for mechanism, space, counted in zip(self.mechanisms, bins, totals, strict=True):
-            if mechanism.look is not None:
-                mechanism.look.draw(counted.counts.sum(axis=(0, 1)), space, write_down)
+            if mechanism.pilot is not None:
+                mechanism.pilot.draw(counted.counts.sum(axis=(0, 1)), space, write_down)
         return found
 
     def _counted(self, encode: RowEncoder, layout: Any, asked: Any, unit: int, row: Any) -> Any:
@@ -227,7 +228,7 @@ class _Shifted:
 def audit(name: str) -> None:
     """No unit loses more than is stated, and what is stated is nearly lost."""
     made = Enumeration.of(*CASES[name])
-    stated = Terms.of(made.spaces, made.mechanisms).to_guarantee().epsilon
+    stated = Terms.from_questions(questions_of(made.spaces, made.mechanisms)).guarantee.epsilon
     assert stated <= 1.2 + SLACK
     losses = made.losses()
     assert set(losses) == set(range(len(made.mechanisms)))
@@ -243,7 +244,7 @@ def test_a_unit_loses_what_its_own_question_costs(name: str) -> None:
 
 
 def count_everyone(patch: pytest.MonkeyPatch) -> None:
-    """Counts and looks are of all units, whatever they are asked."""
+    """Counts and pilots are of all units, whatever they are asked."""
     honest = RowCodes.asked
 
     def everyone(self: RowCodes, number: int) -> Any:
@@ -264,7 +265,7 @@ def halve_the_noise_of_sums(patch: pytest.MonkeyPatch) -> None:
     ("plant", "name"),
     [
         (count_everyone, "counts"),
-        (count_everyone, "looks"),
+        (count_everyone, "pilots"),
         (halve_the_noise_of_sums, "rows and sums"),
     ],
 )
@@ -351,7 +352,7 @@ def test_every_key_of_a_release_is_another() -> None:
 def test_the_largest_epsilon_and_delta_count_and_private_clusters_add_up() -> None:
     given = (cdp.optimal(epsilon=1, delta=1e-6), cdp.optimal(epsilon=0.5, delta=2e-6))
     made = Enumeration.of(TWO, given)
-    terms = Terms.of(made.spaces, made.mechanisms)
+    terms = Terms.from_questions(questions_of(made.spaces, made.mechanisms))
     assert math.isclose(terms.guarantee.epsilon, 1)
     assert math.isclose(terms.guarantee.delta, 2e-6)
     for space, mechanism, stated in zip(made.spaces, made.mechanisms, terms.questions, strict=True):
@@ -362,13 +363,13 @@ def test_the_largest_epsilon_and_delta_count_and_private_clusters_add_up() -> No
     assert float(atoms[0].loss) == pytest.approx(1)
     assert revealed == pytest.approx(2e-6)
     labels = ClusterResponse.for_epsilon(("a", "b"), 0.7)
-    whole = Terms.of(made.spaces, made.mechanisms, labels).guarantee
+    whole = Terms.from_questions(questions_of(made.spaces, made.mechanisms), labels).guarantee
     assert whole.epsilon == pytest.approx(labels.guarantee().epsilon + 1, abs=1e-9)
 
 
 def test_without_rows_everyone_is_part_of_every_question() -> None:
     mechanisms = (cdp.noisy_histogram(epsilon=0.5), cdp.noisy_histogram(epsilon=0.7))
-    terms = Terms.of(together(TWO), mechanisms)
+    terms = Terms.from_questions(questions_of(together(TWO), mechanisms))
     assert math.isclose(terms.guarantee.epsilon, 1.2)
     assert len(terms.losses()) == 2
 
@@ -384,7 +385,7 @@ def test_questions_that_do_not_fit_together_are_refused(
     mechanisms: tuple[cdp.Mechanism, ...], match: str
 ) -> None:
     with pytest.raises(cdp.ParameterError, match=match):
-        Terms.of(together(TWO), mechanisms)
+        Terms.from_questions(questions_of(together(TWO), mechanisms))
 
 
 def test_sums_without_rows_are_alike_too() -> None:
@@ -393,10 +394,10 @@ def test_sums_without_rows_are_alike_too() -> None:
         cdp.Mechanism(name="by hand", statistics=(NoisyCounts(noise_scale=2), one)) for one in sums
     ]
     with pytest.raises(cdp.ParameterError, match="same shares"):
-        Terms.of(together(TWO), made)
+        Terms.from_questions(questions_of(together(TWO), made))
 
 
 def test_sums_of_everyone_are_alike_for_all_questions() -> None:
     made = Enumeration.of(TWO, (cdp.optimal(epsilon=1, sums=SUMS), cdp.optimal(epsilon=1)))
     with pytest.raises(cdp.ParameterError, match="same shares"):
-        Terms.of(made.spaces, made.mechanisms)
+        Terms.from_questions(questions_of(made.spaces, made.mechanisms))

@@ -53,7 +53,7 @@ CASES = {
         Categories(
             declared=declare(
                 {"visit": "0,1", "sale": "0,1", "spend": "0..2"},
-                implications=["sale -> visit", "spend>0 -> sale"],
+                constraints=["sale -> visit", "spend>0 -> sale"],
             )
         ),
         ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 1, 2)),
@@ -89,7 +89,7 @@ CASES = {
     "visit and missing sale": Case(
         Categories(
             declared=declare(
-                {"visit": "0,1", "sale": "0,1"}, implications=["sale -> visit"], missing=["sale"]
+                {"visit": "0,1", "sale": "0,1"}, constraints=["sale -> visit"], missing=["sale"]
             )
         ),
         ((0, 0), (0, None), (1, 0), (1, 1), (1, None)),

@@ -184,4 +184,4 @@ def test_ids_that_follow_private_clusters_are_noticed(
     prepared = labelled(prepare(given, columns=COLUMNS, spaces=(SPACE,), clusters=LABELS))
     keys = KeyRing(ReleaseKey(bytes(32)))
     found = prepared.table.run(prepared.pass_with(keys, counts=[CountRequest()])).notices
-    assert [("'region' away" in notice) for notice in found] == [True] * is_sorted
+    assert [("reveals 'region'" in notice) for notice in found] == [True] * is_sorted

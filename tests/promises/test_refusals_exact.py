@@ -17,7 +17,6 @@ import pytest
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.rows import leaks
-from clusterdp.rows import leaks as row_order
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.counts import NoisyCounts
@@ -77,7 +76,7 @@ def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str
 @pytest.fixture
 def nets_that_always_warn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows are too few for the nets to see anything: make them see something everywhere."""
-    monkeypatch.setattr(row_order.RowOrder, "_depends", lambda _: True)
+    monkeypatch.setattr(leaks, "_follows_order", lambda *_: True)
     monkeypatch.setattr(leaks, "column_reveals_outcome", lambda *_: True)
 
 
@@ -98,7 +97,7 @@ def test_a_refusal_tells_that_a_row_breaks_a_rule_and_no_more() -> None:
     (missing,) = answers[frozenset({None})]
     assert answers[frozenset({OUTSIDE, None})] == {missing}
     assert not any(character.isdigit() for character in missing)
-    assert "has values outside the outcome space of 2 categories" in outside
+    assert "has values outside the allowed values" in outside
 
 
 def test_two_statistics_of_one_kind_are_refused_before_anything_is_drawn() -> None:
@@ -116,6 +115,8 @@ def test_clipped_numbers_are_always_published() -> None:
 
 
 def test_counts_are_said_to_an_owner_who_asks() -> None:
-    """A negative control: with `verbose`, refusals differ by how many rows break the rule."""
-    said = {result(table, MECHANISMS["rows"], verbose=True) for _, table in tables([0, OUTSIDE])}
+    """A negative control: with `show_row_counts`, refusals differ by the rows that break rules."""
+    said = {
+        result(table, MECHANISMS["rows"], show_row_counts=True) for _, table in tables([0, OUTSIDE])
+    }
     assert len(said) == 5

@@ -70,21 +70,29 @@ def test_the_owner_of_a_sorted_table_is_warned_where_its_order_shows(
     assert not notices(table, keep_order=True)
     ordered = table.with_columns(clicks=table["clicks"].sort())
     (warning,) = notices(ordered)
-    assert "ids follow that order" in warning
+    assert "the order of ids reveals outcomes" in warning
     assert "Do not share the folder" in warning
     (warning,) = notices(ordered, keep_order=True)
-    assert "that order is published" in warning
+    assert "the published row order reveals outcomes" in warning
     # In the order of ids nothing of the table's own order is left.
     other_ids = ordered.with_columns(user=pl.Series(rng.permutation(len(table))))
     assert not notices(other_ids)
     assert notices(other_ids, keep_order=True)
+    # Ids rise from row to row, but for one: they were there before the table was sorted.
+    sorted_later = table.sort("clicks", maintain_order=True)
+    assert not notices(sorted_later)
+    assert notices(sorted_later, keep_order=True)
+    # Ids that follow outcomes show them wherever rows stood.
+    moved = ordered.sample(fraction=1, shuffle=True)
+    assert notices(moved)
+    assert not notices(moved, keep_order=True)
 
 
 def test_the_owner_of_a_table_sorted_in_blocks_is_warned(rng: np.random.Generator) -> None:
     """Questions of equal outcomes in random order: no trend, but neighbours are alike."""
     table = many(100_000, 4, 0.5, rng)
     questions = np.repeat(rng.integers(0, 2, 1000), 100)
-    assert "the order of the table" in notices(table.with_columns(clicks=pl.Series(questions)))[0]
+    assert "the order of ids" in notices(table.with_columns(clicks=pl.Series(questions)))[0]
 
 
 def test_an_order_by_public_columns_is_no_alarm(rng: np.random.Generator) -> None:
@@ -97,18 +105,18 @@ def test_an_order_by_public_columns_is_no_alarm(rng: np.random.Generator) -> Non
         village=pl.Series(village).cast(pl.String),
         noise=pl.Series(rng.random(n_rows)),
     )
-    assert "the order of the table" in notices(table)[0]
-    assert not notices(table, keep="village")
-    assert not notices(table, keep="village", keep_order=True)
+    assert "the order of ids" in notices(table)[0]
+    assert not notices(table, passthrough="village")
+    assert not notices(table, passthrough="village", keep_order=True)
     # Columns that the order does not follow explain nothing, however fine they are.
-    assert "the order of the table" in notices(table, keep="noise")[0]
+    assert "the order of ids" in notices(table, passthrough="noise")[0]
     late = rng.random(n_rows) < np.arange(n_rows) / n_rows
     days = table.with_columns(clicks=pl.Series(late).cast(pl.Int64), day=pl.Series(range(n_rows)))
-    assert "the order of the table" in notices(days)[0]
-    assert not notices(days.with_columns(day=-pl.col("day")), keep="day")
+    assert "the order of ids" in notices(days)[0]
+    assert not notices(days.with_columns(day=-pl.col("day")), passthrough="day")
     # Within villages, rows are in the order of outcomes.
     within = table.sort(pl.col("village").rank("dense"), "clicks").with_columns(user=table["user"])
-    assert "the order of the table" in notices(within, keep="village")[0]
+    assert "the order of ids" in notices(within, passthrough="village")[0]
 
 
 def test_nets_speak_before_anything_is_spent(
@@ -164,8 +172,8 @@ def test_the_owner_is_warned_of_kept_columns_that_reveal(
     make, reveals = KEPT[case]
     table = many(20_000, 5, rate, rng)
     table = table.with_columns(pl.Series("extra", make(table["clicks"], rng)))
-    told = notices(table, keep=["extra"])
-    assert ["'extra' is kept and gives 'clicks' away" in one for one in told] == [True] * reveals
+    told = notices(table, passthrough=["extra"])
+    assert ["'extra' almost certainly reveals 'clicks'" in one for one in told] == [True] * reveals
 
 
 def test_a_copy_of_a_rare_outcome_is_noticed_wherever_it_stands(rng: np.random.Generator) -> None:
@@ -174,31 +182,31 @@ def test_a_copy_of_a_rare_outcome_is_noticed_wherever_it_stands(rng: np.random.G
     rare = np.zeros(n_rows, dtype=np.int64)
     rare[rng.choice(np.arange(65_536, n_rows), 12, replace=False)] = 1
     table = many(n_rows, 5, 0.5, rng).with_columns(clicks=pl.Series(rare), copy=pl.Series(rare))
-    assert "'copy' is kept" in notices(table, keep=["copy"])[0]
+    assert "'copy' almost certainly reveals" in notices(table, passthrough=["copy"])[0]
     unrelated = table.with_columns(copy=pl.Series(rng.permutation(rare)))
-    assert not notices(unrelated, keep=["copy"])
+    assert not notices(unrelated, passthrough=["copy"])
 
 
 def test_the_bin_of_a_continuous_outcome_reveals(rng: np.random.Generator) -> None:
     table = many(5000, 5, 0.5, rng).with_columns(clicks=pl.Series(rng.uniform(0, 30, 5000)))
     table = table.with_columns(extra=(pl.col("clicks") // 10).cast(pl.Int64))
     told = notices(
-        table, keep=["extra"], outcomes={"clicks": cdp.OutcomeSpace.bins([0, 10, 20, 30])}
+        table, passthrough=["extra"], outcomes={"clicks": cdp.OutcomeSpace.bins([0, 10, 20, 30])}
     )
-    assert "'extra' is kept" in told[0]
+    assert "'extra' almost certainly reveals" in told[0]
 
 
 def test_the_command_line_warns_and_publishes(table: pl.DataFrame, tmp_path: Path) -> None:
     copied = table.with_columns(copy="clicks")
     told = {
-        "'copy' is kept": (copied, ("--keep", "copy")),
-        "the order of the table": (copied.sort("clicks"), ("--keep-order",)),
+        "'copy' almost certainly reveals": (copied, ("--passthrough", "copy")),
+        "the published row order": (copied.sort("clicks"), ("--keep-order",)),
     }
     for place, (warning, (held, options)) in enumerate(told.items()):
         out = tmp_path / f"out{place}"
         result = release(write(held, tmp_path), out, *options, "--json")
         assert result.exit_code == 0, result.output
-        assert result.stderr.count("WARNING, for your eyes only: ") == 1
+        assert result.stderr.count("warning: Owner only: ") == 1
         assert warning in result.stderr
         assert "WARNING" not in result.stdout
         assert not any("WARNING" in path.read_text() for path in out.glob("*.[mj]*"))
@@ -299,7 +307,7 @@ def test_a_query_leaves_nothing_behind(source: Path, tmp_path: Path) -> None:
 def test_columns_may_be_called_anything(table: pl.DataFrame, tmp_path: Path) -> None:
     odd = table.rename({"market": "count", "secret": "len", "treated": "rows"})
     parts = ["--unit", "user", "--arm", "rows", "--cluster", "count", "--outcome", "clicks=0..3"]
-    options = ("--epsilon", 1, "--keep", "len", "--out", tmp_path / "out")
+    options = ("--epsilon", 1, "--passthrough", "len", "--out", tmp_path / "out")
     assert run("release", write(odd, tmp_path), *parts, *options).exit_code == 0
     assert run("verify", tmp_path / "out").exit_code == 0
     assert run("estimate", tmp_path / "out", "--by", "count").exit_code == 0

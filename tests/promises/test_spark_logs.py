@@ -114,7 +114,7 @@ def test_a_frames_log_is_the_same_for_neighbours(table: pl.DataFrame, spark: Spa
             unit="user",
             arm="treated",
             cluster="market",
-            keep=("group",),
+            passthrough=("group",),
         )
 
     logs = []

@@ -17,10 +17,11 @@ from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import run
 from clusterdp.document.model import Paragraph, Section, code
 from clusterdp.published import document
-from clusterdp.published.folder import read_folder
+from clusterdp.published.folder import read_files
 from clusterdp.published.visible import what_is_visible
-from look_runs import ASKED, LOOK, players
+from clusterdp.storage.reading import open_folder
 from page_checks import assert_sound_page, page_text
+from pilot_runs import ASKED, PILOT, players
 from two_questions import some_table
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ ABOUT = {
 NAMES: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market"}
 FUNNEL: dict[str, Any] = {
     "outcomes": {"visit": "0,1", "sale": "0,1", "rounds": "number:0..4"},
-    "implies": ["sale -> visit"],
+    "constraint": ["sale -> visit"],
     "mechanism": "uniform-prior-dp",
     "epsilon": 2,
     **NAMES,
@@ -78,12 +79,15 @@ def page(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({}, "By definition sale -> visit"),
-        ({"question": ["visit,sale=2", "rounds"]}, "Each person's row answers one question."),
-        ({"missing": ["rounds"]}, "It may be missing, and who has it is private, too."),
-        ({"outcomes": {"rounds": "bins:0,2,5 as 1,3"}, "implies": None}, "bins with edges 0, 2, 5"),
-        ({"delta": 1e-6}, "but for a chance of at most 2 × 1e-06"),
-        ({"assigned_by": "market", "cluster": None}, "Arms were assigned by market"),
+        ({}, "Constraint: sale -> visit"),
+        ({"question": ["visit,sale=2", "rounds"]}, "Each unit's row answers one question."),
+        ({"missing": ["rounds"]}, "It may be missing; whether it is missing is protected."),
+        (
+            {"outcomes": {"rounds": "bins:0,2,5 as 1,3"}, "constraint": None},
+            "bins with edges 0, 2, 5",
+        ),
+        ({"delta": 1e-6}, "except with probability at most 2δ"),
+        ({"randomization_unit": "market", "cluster": None}, "Arms were assigned by market"),
         ({"mechanism": "noisy-histogram"}, "There are no rows of units."),
     ],
     ids=["one question", "questions", "missing", "bins", "delta", "groups", "aggregates"],
@@ -92,7 +96,7 @@ def test_pages_of_all_kinds_are_sound(
     more: dict[str, Any], told: str, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     table = some_table(400, rng)
-    if "assigned_by" in more:
+    if "randomization_unit" in more:
         table = table.with_columns(market=pl.col("user") % 40, treated=pl.col("user") % 2)
     written = publish(table, tmp_path / "out", **{**FUNNEL, **more})
     assert_sound_page(written)
@@ -115,10 +119,10 @@ def test_a_section_that_is_added_is_in_both_files(
     assert problems(tmp_path / "out") == []
 
 
-def test_a_look_is_told_of(tmp_path: Path) -> None:
-    written = publish(players(), tmp_path / "out", mechanism=LOOK, **ASKED)
+def test_a_pilot_is_told_of(tmp_path: Path) -> None:
+    written = publish(players(), tmp_path / "out", mechanism=PILOT, **ASKED)
     assert_sound_page(written)
-    assert "a noisy histogram of everyone" in page_text(written)
+    assert "a noisy histogram of all units" in page_text(written)
     assert problems(tmp_path / "out") == []
 
 
@@ -126,34 +130,32 @@ def test_the_questions_of_a_reader_are_answered(page: str, folder: Path) -> None
     text = page_text(page)
     for about in ABOUT.values():
         assert about in text
-    assert "400 units (column user ) in 4 clusters took part" in text
+    assert "one row for each of 400 units in a randomized experiment" in text
     assert "Protected: the outcomes of every unit ( visit , sale and rounds )" in text
     assert "50% 11% 89%" in text
-    assert "no ledger adds them up" in text
-    assert "Not a median, quantile or maximum of a private column" in text
-    release, manifest = read_folder(folder)
+    assert "no ledger tracked them" in text
+    assert "Not a median, quantile or maximum of a" in text
+    release, manifest = read_files(open_folder(folder))
     channels = [question.channel for question in release.questions]
     seen = what_is_visible(manifest, release.layout, channels)
-    for precision in seen.precisions:
+    for metric, precision in zip(seen.metrics, seen.precisions, strict=True):
         small = precision.segment(0.05)
         assert small is not None
-        assert f"the standard error is about {small.std_error:.3g}," in text
+        assert f"5% segment {metric.change(small.std_error)} " in text
     for name, one in manifest.files.items():
         assert (one.sha256 in page) == (name != "index.html")
 
 
 def test_what_was_not_said_is_told(tmp_path: Path, rng: np.random.Generator) -> None:
     text = page_text(publish(some_table(200, rng), tmp_path / "out", **FUNNEL))
-    for missing in ("no contact was given", "no licence was given", "nobody was named"):
-        assert missing in text
-    assert "No description was given." in text
-    assert "not recorded: no ledger paid for this release" in text
+    assert "Not stated description, dates, contact, license, approver, reason for ε" in text
+    assert "no ledger: earlier releases about these units are unknown" in text
 
 
 def test_hostile_words_are_shown_as_they_are(tmp_path: Path, rng: np.random.Generator) -> None:
     table = some_table(200, rng).rename({"tier": "<img src=x onerror=alert(1)>"})
     table = table.with_columns(treated=pl.format("<b>{}</b>", "treated"))
-    given = {**FUNNEL, "keep": "<img src=x onerror=alert(1)>", "control": "<b>0</b>"}
+    given = {**FUNNEL, "passthrough": "<img src=x onerror=alert(1)>", "control": "<b>0</b>"}
     written = publish(table, tmp_path / "out", **given, **dict.fromkeys(ABOUT, HOSTILE))
     assert_sound_page(written)
     assert "<script" not in written

@@ -101,7 +101,7 @@ def test_another_text_for_people(name: str, problem: str, software: str, publish
     """Also where another version is said to have written it."""
     forge(published, lambda content: content.update(software=software))
     path = published / name
-    path.write_text(path.read_text().replace("epsilon = 2.0", "epsilon = 0.001"))
+    path.write_text(path.read_text().replace("ε = 2", "ε = 0.001"))
     manifest = unseal((published / "manifest.json").read_bytes())
     files = {**manifest.files, name: FileSum.from_file(path)}
     if name != "index.html":
@@ -151,7 +151,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "counts": {
         "outcomes": CLICKS,
         "mechanism": cdp.optimal(epsilon=4, noise_scale=4),
-        "keep": ["tier"],
+        "passthrough": ["tier"],
     },
     "redrawn": {
         "outcomes": CLICKS,
@@ -159,10 +159,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "aggregate": ["clicks=max"],
         "min_cell_size": 39,
     },
-    "look": {
+    "pilot": {
         "outcomes": {"rounds": "number:0..100000"},
         "mechanism": cdp.optimal(
-            epsilon=3, look=0.2, sums=cdp.SumShares(totals=0.1, breakdowns=((("tier",), 0.1),))
+            epsilon=3, pilot=0.2, sums=cdp.SumShares(totals=0.1, breakdowns=((("tier",), 0.1),))
         ),
         "breakdown": ["tier"],
     },
@@ -173,8 +173,8 @@ KINDS: dict[str, dict[str, Any]] = {
         "labels": ["m0", "m1", "m2"],
     },
 }
-# What nothing else shows, as `verify` and docs/format.md say.
-OWNERS = {"software", "control", "pooling", "aggregates", "provenance"}
+# What nothing else shows, as `verify` and docs/reference/folder.md say.
+OWNERS = {"software", "control", "pooling", "aggregates", "clip", "provenance"}
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_every_text_and_number_of_a_manifest_is_derived_again(
     assert accepted <= OWNERS
 
 
-BEFORE_LOOK: dict[str, Callable[[dict[str, Any]], object]] = {
+BEFORE_PILOT: dict[str, Callable[[dict[str, Any]], object]] = {
     "a prior of no categories": lambda one: one.update(prior=[0.5, 0.5]),
     "a prior below zero": lambda one: one.update(prior=[-5.0, 1e300]),
     "other grids": lambda one: one["outcomes"]["grids"].update(rounds=[0.0]),
@@ -231,15 +231,15 @@ BEFORE_LOOK: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", BEFORE_LOOK.values(), ids=BEFORE_LOOK)
-def test_what_was_declared_before_a_look_is_of_its_outcomes(
+@pytest.mark.parametrize("change", BEFORE_PILOT.values(), ids=BEFORE_PILOT)
+def test_what_was_declared_before_a_pilot_is_of_its_outcomes(
     change: Callable[[dict[str, Any]], object], folders: dict[str, Path], tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(folders["look"], copy)
-    forge(copy, lambda held: change(held["before_look"][0]))
+    shutil.copytree(folders["pilot"], copy)
+    forge(copy, lambda held: change(held["before_pilot"][0]))
     assert problems(copy)
-    assert "what was declared before the look" in said_of(folders["look"])
+    assert "what was declared before the pilot" in said_of(folders["pilot"])
 
 
 def test_the_name_of_a_mechanism_is_no_place_for_sentences(
@@ -262,13 +262,13 @@ def said_of(folder: Path) -> set[str]:
 def test_what_nothing_can_check_is_named(
     folders: dict[str, Path], published: Path, tmp_path: Path
 ) -> None:
-    noise = "that the noise of counts, sums, totals and the look was drawn as stated"
+    noise = "that the noise of counts, sums, totals and the pilot was drawn as stated"
     always = {"names, labels and values of outcomes", "which columns are private"}
     for folder in folders.values():
         assert said_of(folder) >= {*always, "that responses were drawn as stated"}
-    assert noise in said_of(folders["counts"]) & said_of(folders["look"])
+    assert noise in said_of(folders["counts"]) & said_of(folders["pilot"])
     assert noise not in said_of(folders["private"])
-    assert "values of kept columns" in said_of(folders["counts"])
+    assert "values of passthrough columns" in said_of(folders["counts"])
 
     def as_if_public(content: dict[str, Any]) -> None:
         content["labels"] = None
@@ -311,18 +311,18 @@ def test_a_file_holds_columns_and_nothing_else(folders: dict[str, Path], tmp_pat
     def add_statistics(path: Path) -> None:
         pl.read_parquet(path).write_parquet(path, statistics=True)
 
-    names = [path.name for path in folders["look"].glob("*.parquet")]
+    names = [path.name for path in folders["pilot"].glob("*.parquet")]
     assert len(names) == 5
     forged = [*itertools.product(names, (mark_footer, add_column))]
     forged += [("cells.parquet", one) for one in (mark_field, other_writer, add_statistics)]
     for number, (name, change) in enumerate(forged):
         copy = tmp_path / str(number)
-        shutil.copytree(folders["look"], copy)
+        shutil.copytree(folders["pilot"], copy)
         change(copy / name)
         forge(copy)
         assert problems(copy), (name, change.__name__)
     copy = tmp_path / "as it was"
-    shutil.copytree(folders["look"], copy)
+    shutil.copytree(folders["pilot"], copy)
     for name in names:
         rewrite(pl.read_parquet(copy / name), copy / name)
     forge(copy)
@@ -369,10 +369,10 @@ def test_every_channel_is_explained(folders: dict[str, Path], tmp_path: Path) ->
         moved = cells.with_columns((pl.col("channel") + 1) % n_channels)
         rewrite(moved, folder / "cells.parquet")
 
-    for kind, change in (("counts", one_more), ("look", one_more), ("counts", another)):
+    for kind, change in (("counts", one_more), ("pilot", one_more), ("counts", another)):
         copy = tmp_path / f"{kind} {change.__name__}"
         shutil.copytree(folders[kind], copy)
         change(copy)
         forge(copy)
         found = problems(copy)
-        assert "cells have the channels that published numbers lead to" in found
+        assert "randomizers match the published numbers" in found

@@ -119,7 +119,7 @@ def test_the_commands_for_what_columns_cannot_tell_run(
     if "binary" in outcomes.values():
         table = table.with_columns(clicks=(pl.col("clicks") > 1) * 2)
     text = published(table, folder, outcomes=outcomes, missing=missing, epsilon=4, folds=2)
-    box = text[text.index("## What may not be done") : text.index("## What can be seen")]
+    box = text[text.index("## What not to do") : text.index("## Provenance")]
     commands = re.findall(r"`clusterdp (\w+) \. (.*?)(?:  # .*)?`", box)
     filled = {"METRIC": next(iter(outcomes)), "COLUMN": "market"}
     assert len(commands) == 6 + (len(outcomes) > 1)  # of several questions, who is not asked

@@ -29,9 +29,9 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "clusters": {"cluster": "market"},
     "missing": {"missing": ["score"]},
     "missing in clusters": {"cluster": "market", "missing": ["score"]},
-    "assigned groups": {"assigned_by": "school"},
-    "assigned groups in clusters": {"cluster": "market", "assigned_by": "school"},
-    "assigned groups, missing": {"assigned_by": "school", "missing": ["score"]},
+    "assigned groups": {"randomization_unit": "school"},
+    "assigned groups in clusters": {"cluster": "market", "randomization_unit": "school"},
+    "assigned groups, missing": {"randomization_unit": "school", "missing": ["score"]},
     "noisy labels": {
         "cluster": "market",
         "private_cluster": 1.0,
@@ -80,8 +80,8 @@ def people(rng: np.random.Generator, *, by_school: bool, with_few: bool) -> pl.D
 def published(rng: np.random.Generator, folder: Path, design: dict[str, Any]) -> str:
     table = people(
         rng,
-        by_school="assigned_by" in design,
-        with_few="private_cluster" not in design and "assigned_by" not in design,
+        by_school="randomization_unit" in design,
+        with_few="private_cluster" not in design and "randomization_unit" not in design,
     )
     if "missing" in design:
         table = table.with_columns(score=pl.when("observed").then("score"))

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from categories import one_outcome
-from cli_runs import assert_refused, release
 from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalChannel, design_optimal
 from clusterdp.channels._solver.staircases import k_ary, plain_channel, two_points
 from clusterdp.channels.base import TABLE_TOTAL
 from clusterdp.channels.optimal import OptimalBudget, OptimalRows
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.mechanisms.draw import CellRelease, check_exact, complete, release_cells
+from clusterdp.mechanisms.draw import Question, check_exact, complete, release_cells
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
@@ -189,13 +188,12 @@ def test_a_ledger_reserves_nothing_for_what_cannot_be_released(tmp_path: Path) -
         }
     ).write_parquet(source)
     Ledger.create(str(ledger), 5)
-    refused = release(
-        source,
-        tmp_path / "out",
-        *("--outcome", f"clicks=0,1,{2**31}", "--sums-share", 0.3, "--counts-share", 0.1),
-        *("--ledger", ledger, "--population", "us", "--new-population"),
-    )
-    assert_refused(refused, "64-bit sums")
+    asked: dict[str, Any] = {"outcomes": {"clicks": f"0,1,{2**31}"}, "epsilon": 2}
+    asked |= {"unit": "user", "arm": "treated", "cluster": "market"}
+    asked |= {"sums_share": 0.3, "counts_share": 0.1}
+    whose: dict[str, Any] = {"ledger": ledger, "population": "us", "new_population": True}
+    with pytest.raises(cdp.ClusterDPError, match="64-bit sums"):
+        cdp.publish(source, out=tmp_path / "out", **asked, **whose)
     assert not Ledger(str(ledger)).balance("us").releases
 
 
@@ -227,10 +225,10 @@ def test_a_restored_channel_passes_the_check_of_a_designed_one(name: str) -> Non
     space = one_outcome("y", cdp.OutcomeSpace.integers(0, 3))
     counts = np.stack([layout.sizes] + [np.zeros_like(layout.sizes)] * 3, axis=-1)
     totals = CellTotals.from_counts(counts, space)
-    cells = release_cells(totals, layout, space, mechanism, add_exact_noise)
-    drawn = Drawn(questions=(cells,), table_tag=bytes(32))
-    assert Drawn.from_bytes(bytes(drawn), [mechanism], layout, [space]).table_tag == bytes(32)
-    channel = cells.channel
+    statistics, channel = release_cells(totals, layout, space, mechanism, add_exact_noise)
+    question = Question(space=space, mechanism=mechanism)
+    drawn = Drawn(questions=(question.released(statistics, channel),), table_tag=bytes(32))
+    assert Drawn.from_bytes(bytes(drawn), [question], layout).table_tag == bytes(32)
     if isinstance(channel, OptimalChannel):
         tables = np.zeros_like(channel.tables)
         tables[:, np.arange(4), np.arange(4)] = TABLE_TOTAL  # each output tells its outcome
@@ -240,9 +238,10 @@ def test_a_restored_channel_passes_the_check_of_a_designed_one(name: str) -> Non
         weights = np.zeros_like(channel.weights)
         weights[..., 0] = channel.weights.sum(axis=-1)  # only the first outcome is redrawn
         edited = replace(channel, weights=weights)
-    forged = bytes(Drawn(questions=(CellRelease(cells.statistics, edited),), table_tag=bytes(32)))
+    edited_question = question.released(statistics, edited)
+    forged = bytes(Drawn(questions=(edited_question,), table_tag=bytes(32)))
     with pytest.raises(cdp.ClusterDPError, match="would cost more than was stated"):
-        Drawn.from_bytes(forged, [mechanism], layout, [space])
+        Drawn.from_bytes(forged, [question], layout)
 
 
 def test_a_design_that_costs_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,4 +256,4 @@ def test_a_design_that_costs_too_much_is_refused(monkeypatch: pytest.MonkeyPatch
     layout, space = make_layout([[30, 40]]), one_outcome("y", cdp.OutcomeSpace.integers(0, 2))
     mechanism = cdp.optimal(epsilon=1.234)
     with pytest.raises(cdp.ClusterDPError, match="would cost more than was stated"):
-        complete((), layout, space, mechanism)
+        complete((), layout, Question(space=space, mechanism=mechanism))

@@ -11,17 +11,18 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import questions_of
 from clusterdp._progress import NoProgress
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.mechanisms.draw import settle
+from clusterdp.outcomes.baseline import choose_categories
 from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.look import look_space
-from clusterdp.outcomes.reference import choose_categories
+from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.releasing import stages
 from clusterdp.releasing.journal import LOOKED, Event, NoJournal, unpack_entry
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.stages import take_looks
+from clusterdp.releasing.stages import take_pilots
 from clusterdp.rows.keys import ReleaseKey, UnitIds
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.spec.clusters import PrivateClusters
@@ -47,10 +48,10 @@ LABELS = PrivateClusters(
 
 @dataclass(frozen=True, slots=True)
 class Attempt(NoJournal):
-    """A journal that keeps looks in memory, and whose rows have a key of their own."""
+    """A journal that keeps pilots in memory, and whose rows have a key of their own."""
 
     rows_by: ReleaseKey = KEY
-    looks: list[bytes] = field(default_factory=list)
+    pilots: list[bytes] = field(default_factory=list)
 
     @property
     def row_key(self) -> ReleaseKey:
@@ -59,12 +60,12 @@ class Attempt(NoJournal):
 
     def recall(self, event: Event) -> bytes | None:
         """The last one."""
-        return self.looks[-1] if self.looks and event == LOOKED else None
+        return self.pilots[-1] if self.pilots and event == LOOKED else None
 
     def keep(self, event: Event, drawn: bytes) -> None:
         """Keep it."""
         if event == LOOKED:
-            self.looks.append(drawn)
+            self.pilots.append(drawn)
 
 
 def noise() -> Any:
@@ -138,13 +139,13 @@ LOOKED_AT = together(
     (_number("rounds"), Categories(declared=declare({"sale": "0,1"})), _number("spend"))
 )
 SHARES = (2**14, 2**14, 2**15)
-LOOKS = tuple(
-    msgspec.structs.replace(cdp.optimal(epsilon=3, look=look), asked=asked)
-    for look, asked in zip((0.3, 0.0, 0.3), SHARES, strict=True)
+PILOTS = tuple(
+    msgspec.structs.replace(cdp.optimal(epsilon=3, pilot=pilot), asked=asked)
+    for pilot, asked in zip((0.3, 0.0, 0.3), SHARES, strict=True)
 )
 
 
-def look_table(n_units: int = 4000) -> pl.DataFrame:
+def pilot_table(n_units: int = 4000) -> pl.DataFrame:
     number = pl.int_range(n_units)
     return pl.select(
         user=number,
@@ -171,19 +172,19 @@ def exactly(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> 
 
 def test_looks_are_at_units_that_are_asked() -> None:
     """Each question has its own, which decides its own range and prior; all are kept as one."""
-    table, journal = look_table(), Attempt(KEY)
-    prepared = look_at(table).asking_by(LOOKS, KEY)
-    after = take_looks(state_of(prepared, LOOKS, journal, exactly))
+    table, journal = pilot_table(), Attempt(KEY)
+    prepared = look_at(table).asking_by(PILOTS, KEY)
+    after = take_pilots(state_of(prepared, PILOTS, journal, exactly))
     numbers = QuestionRule(salt=KEY.question_salt(), asked=SHARES).numbers(UnitIds(table["user"]))
-    assert [look is not None for look in after.looks] == [True, False, True]
+    assert [pilot is not None for pilot in after.pilots] == [True, False, True]
     assert [one.declared is not None for one in after.spec.questions] == [True, False, True]
     for place, name in ((0, "rounds"), (2, "spend")):
-        look = after.looks[place]
-        assert look is not None
-        edges = [float(point) for point in look_space(LOOKED_AT[place].declared).grids[0].values]
+        pilot = after.pilots[place]
+        assert pilot is not None
+        edges = [float(point) for point in pilot_space(LOOKED_AT[place].declared).grids[0].values]
         values = table.filter(numbers == place)[name].to_numpy()
         bins = np.searchsorted(edges, values, side="right") - 1
-        np.testing.assert_array_equal(look.noisy_counts, np.bincount(bins, minlength=len(edges)))
+        np.testing.assert_array_equal(pilot.noisy_counts, np.bincount(bins, minlength=len(edges)))
         (found,) = after.spec.spaces[place].declared.numbers.values()
         assert values.max() <= found.high < 200
         prior = np.array(after.spec.mechanisms[place].prior)
@@ -191,26 +192,26 @@ def test_looks_are_at_units_that_are_asked() -> None:
         # As distributed as those who are asked: had there been thought to be more, less.
         assert mean == pytest.approx(values.mean(), rel=0.1)
     assert after.spec.spaces[1].record() == LOOKED_AT[1].record()
-    assert after.spec.mechanisms[1] == LOOKS[1]
+    assert after.spec.mechanisms[1] == PILOTS[1]
     assert after.spec.questions[1].expected is None
     assert any("rounds was clipped" in note for note in after.found)
     assert any("spend was clipped" in note for note in after.found)
     # A run that is resumed recalls all of them, draws nothing, and follows them alike.
-    (kept,) = journal.looks
+    (kept,) = journal.pilots
     assert set(unpack_entry(kept)[0]) == {"0", "2"}
-    again = take_looks(state_of(prepared, LOOKS, journal, noise()))
+    again = take_pilots(state_of(prepared, PILOTS, journal, noise()))
     assert again.spec.spaces == after.spec.spaces
     assert again.spec.mechanisms == after.spec.mechanisms
-    assert len(journal.looks) == 1
-    changed = look_at(table.with_columns(sale=1 - pl.col("sale"))).asking_by(LOOKS, KEY)
+    assert len(journal.pilots) == 1
+    changed = look_at(table.with_columns(sale=1 - pl.col("sale"))).asking_by(PILOTS, KEY)
     with pytest.raises(cdp.DataError, match="not the one that the release began with"):
-        take_looks(state_of(changed, LOOKS, journal, noise()))
+        take_pilots(state_of(changed, PILOTS, journal, noise()))
 
 
 def test_what_cannot_be_released_together_is_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at two questions, each of which could be followed alone."""
-    prepared = look_at(look_table()).asking_by(LOOKS, KEY)
-    looks = take_looks(state_of(prepared, LOOKS, NoJournal(KEY), exactly)).looks
+    prepared = look_at(pilot_table()).asking_by(PILOTS, KEY)
+    pilots = take_pilots(state_of(prepared, PILOTS, NoJournal(KEY), exactly)).pilots
     calls = []
 
     def refuse(*given: Any) -> None:
@@ -219,18 +220,20 @@ def test_what_cannot_be_released_together_is_as_declared(monkeypatch: pytest.Mon
             raise cdp.ParameterError("too many bits")
 
     monkeypatch.setattr("clusterdp.mechanisms.draw.check_exact", refuse)
-    settled = settle(LOOKED_AT, LOOKS, prepared.layout, looks)
+    settled = settle(questions_of(LOOKED_AT, PILOTS), prepared.layout, pilots)
     assert [one.space for one in settled] == list(LOOKED_AT)
-    assert [one.mechanism.prior for one in settled] == [one.prior for one in LOOKS]
+    assert [one.mechanism.prior for one in settled] == [one.prior for one in PILOTS]
 
 
 def test_releases_with_looks_at_several_questions(tmp_path: Path) -> None:
-    rows = written(look_at(look_table()), tmp_path / "out", NoJournal(KEY), LOOKS)
+    rows = written(look_at(pilot_table()), tmp_path / "out", NoJournal(KEY), PILOTS)
     assert rows["question"].unique().sort().to_list() == ["rounds", "sale", "spend"]
-    made = release_in_memory(look_at(look_table()), LOOKS, KEY, noise())
+    made = release_in_memory(look_at(pilot_table()), PILOTS, KEY, noise())
     assert made.units.equals(rows)
-    looks = pl.read_parquet(tmp_path / "out" / "look.parquet")
-    for place, look in enumerate(made.looks):
-        if look is not None:
-            of_question = looks.filter(looks["question"].rank("dense") == (1 if place == 0 else 2))
-            assert of_question["noisy_count"].to_list() == look.noisy_counts.tolist()
+    pilots = pl.read_parquet(tmp_path / "out" / "pilot.parquet")
+    for place, pilot in enumerate(made.pilots):
+        if pilot is not None:
+            of_question = pilots.filter(
+                pilots["question"].rank("dense") == (1 if place == 0 else 2)
+            )
+            assert of_question["noisy_count"].to_list() == pilot.noisy_counts.tolist()

@@ -155,7 +155,7 @@ def test_a_bad_table_is_refused_before_anything_is_drawn(
     bad, said = BAD[case](tiers), []
     for mechanism in (KNOWN["optimal"], KNOWN["optimal"], COUNTED):
         with pytest.raises(cdp.DataError) as caught:
-            publish(bad, tmp_path / "out", mechanism, add_noise=no_pass, verbose=True)
+            publish(bad, tmp_path / "out", mechanism, add_noise=no_pass, show_row_counts=True)
         said.append(str(caught.value))
         assert not list(tmp_path.iterdir())
         in_two.undo()

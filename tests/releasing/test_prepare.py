@@ -62,7 +62,7 @@ def test_a_name_that_is_no_table(tmp_path: Path) -> None:
 
 def test_groups_that_arms_were_assigned_to_have_one_arm(table: pl.DataFrame) -> None:
     by_school = table.with_columns(school=pl.col("user") // 10 * 2 + pl.col("treated"))
-    columns = replace(COLUMNS, cluster=None, assigned_by="school")
+    columns = replace(COLUMNS, cluster=None, randomization_unit="school")
     prepared = prepare(by_school, columns=columns, spaces=(SPACE,))
     assert prepared.table.columns.public == ("user", "treated", "school")
     mixed = by_school.with_columns(school=pl.col("user") // 10)

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.document.text import to_lines
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 LABELS = ("north", "south", "east")
 ROWS = cdp.optimal(epsilon=1.5)
-TOGETHER = "for replacing one unit's cluster and outcome together"
+TOGETHER = "one unit's cluster and outcomes (label DP)"
 PARTS: dict[str, Any] = {
     "unit": "user",
     "arm": "arm",
@@ -64,29 +65,31 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
     folder, ledger = tmp_path / "out", Ledger.create(tmp_path / "ledger.db", 10.0)
     asked = {**PARTS, "ledger": ledger, "population": "us", "new_population": True}
     shown = cdp.preview(people, **asked)
-    assert TOGETHER in repr(shown)
-    assert dict(shown.pairs)["private clusters"] == "take epsilon 0.5 of it"
-    assert "noisy labels" in dict(shown.pairs)["smallest cells"]
+    assert TOGETHER in " ".join(repr(shown).split())
+    details = "\n".join(to_lines(shown.details()))
+    assert "take 0.5 of ε = 2" in details
+    assert "expected of noisy labels" in details
     assert shown.content["epsilon"] == pytest.approx(2.0)
     cdp.publish(people, out=folder, **asked)
     assert problems(folder) == []
     named = [check.name for check in verify_folder(folder)]
-    assert "the response of clusters costs epsilon 0.5 of 2.0" in named
+    assert "the response of clusters costs epsilon 0.5 of 2" in named
     (record,) = ledger.releases()
     assert record.guarantee.neighbours == "replace-one-cluster-and-outcome"
     assert record.guarantee.epsilon == pytest.approx(2.0)
     assert [float(one.atoms[0].loss) for one in record.losses] == pytest.approx([0.5, 1.5])
     release, found = cdp.read_release(folder), cdp.estimate(folder)
     assert TOGETHER in repr(release)
-    assert TOGETHER in str(found)
+    assert "within regions, ε = 2" in str(found)
     assert any("same probabilities in all true clusters" in note for note in found.notes)
     for name in (README, INDEX):
         text = " ".join(unescape((folder / name).read_text(encoding="utf-8")).split())
-        assert "cluster and outcome together" in text
+        assert "Protected: the cluster and outcomes of every unit" in text
+        assert "with respect to replacing one unit's cluster and outcomes" in text
         assert "a unit's own with probability" in text
         assert "every group mixes all true clusters" in text
         assert "plain means are biased" not in text
-    assert "cluster and outcomes" in found.to_html()
+    assert "replacing one unit's cluster and outcomes" in unescape(found.to_html())
 
 
 def test_a_folder_with_declared_probabilities_warns_of_plain_means(
@@ -103,8 +106,7 @@ def test_a_folder_with_declared_probabilities_warns_of_plain_means(
 def test_a_plan_says_what_clusters_take(people: pl.DataFrame) -> None:
     asked = {**PARTS, "mechanism": "optimal"}
     text = repr(cdp.plan(people, epsilon=2, **asked))
-    assert "epsilon 1.5 for outcomes and 0.5 for private clusters" in text
-    assert "epsilon of outcomes goes to: rows" in text
+    assert "25% noisy clusters" in text
 
 
 def test_the_noisy_column_has_a_name_that_says_so(people: pl.DataFrame, tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_the_noisy_column_has_a_name_that_says_so(people: pl.DataFrame, tmp_path
         assert [row.get("region") for row in cdp.estimate(found, by="region").to_rows()][1:] == [
             *LABELS
         ]
-        with pytest.raises(cdp.ParameterError, match=r"noisy.*true clusters cut by 'region'"):
+        with pytest.raises(cdp.ParameterError, match=r"noisy.*Fix: segment by 'region'"):
             cdp.estimate(found, by="region_noisy")
     own = people.select("user", region=pl.lit("mine"))
     with pytest.raises(cdp.DataError, match="both have a column 'region'"):
@@ -131,7 +133,7 @@ def test_the_noisy_column_has_a_name_that_says_so(people: pl.DataFrame, tmp_path
     assert 'partition by "region"' not in recipes
     taken = people.with_columns(region_noisy="tier")
     with pytest.raises(cdp.DataError, match="'region_noisy' has a name that the release gives"):
-        cdp.release(taken, **PARTS, keep="region_noisy")
+        cdp.release(taken, **PARTS, passthrough="region_noisy")
 
 
 def test_a_plan_and_its_folder_say_what_can_be_seen_in_true_clusters(
@@ -139,9 +141,11 @@ def test_a_plan_and_its_folder_say_what_can_be_seen_in_true_clusters(
 ) -> None:
     asked = {**PARTS, "mechanism": "optimal", "private_cluster": 0.2, "epsilon": 2}
     plan = cdp.plan(people, **asked)
+    assert plan.report is not None
+    review = "\n".join(to_lines(plan.report.review()))
     for label in LABELS:
-        assert re.search(rf"region={label} +[\d.]+  cannot be seen  ", repr(plan))
-    assert "no effect on y can be seen in any true cluster" in " ".join(repr(plan).split())
+        assert re.search(rf"region={label} +[\d.,]+ pp +none ", review)
+    assert "No change in y is detectable in any true cluster." in " ".join(repr(plan).split())
     assert "region=north" in plan.to_html()
     cdp.publish(people, out=tmp_path / "out", **asked)
     for name in (README, INDEX):
@@ -186,14 +190,14 @@ def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
         ({"labels": "north,south,pooled"}, "small clusters are called together"),
         ({"cluster": None}, "missing: cluster"),
         ({"private_cluster": 0.0}, "private_cluster must be a number above 0"),
-        ({"private_cluster": None}, "give private_cluster="),
-        ({"keep": "region"}, "neither kept nor a breakdown"),
-        ({"breakdown": "region"}, "neither kept nor a breakdown"),
-        ({"keep_order": True}, "the order of a table may tell clusters"),
+        ({"private_cluster": None}, "Give their part of epsilon: private_cluster="),
+        ({"passthrough": "region"}, "cannot also be passthrough"),
+        ({"breakdown": "region"}, "cannot also be passthrough"),
+        ({"keep_order": True}, "the order of a table may reveal its clusters"),
         ({"cluster": "region,tier"}, "a private cluster is one column"),
-        ({"assignment": "north=0.2", "assigned_by": "tier"}, "assigned unit by unit"),
+        ({"assignment": "north=0.2", "randomization_unit": "tier"}, "assigned unit by unit"),
         ({"assignment": "north=0.2"}, "must name every label; add south=... .*--assignment"),
-        ({"labels": None, "labels_from": "none.txt"}, "labels-from.*one label in a line.*none.txt"),
+        ({"labels": None, "labels_from": "none.txt"}, "labels_from.*one label in a line.*none.txt"),
         ({"assignment": "north=0.2,south=0.5,west=0.5"}, "names none of north, south, east"),
         ({"assignment": "north=0.2,south=0.5,east=1.5"}, "with a sum below 1"),
         ({"assignment": "north=0.2,south=0.5,east=x"}, "numbers above 0"),
@@ -256,8 +260,8 @@ def test_labels_from_a_file_are_kept_in_plans(people: pl.DataFrame, tmp_path: Pa
     assert plan.options.labels_from is None
     assert TOGETHER in repr(plan)
     assert any("with public clusters" in note for note in plan.notes)
-    plan.save(tmp_path / "plan.toml")
-    release = cdp.release(people, tmp_path / "plan.toml", unit="user")
+    plan.save(tmp_path / "plan.lock")
+    release = cdp.release(people, tmp_path / "plan.lock", unit="user")
     assert release.guarantee.epsilon <= 2
     assert release.guarantee.epsilon == pytest.approx(2)
 
@@ -311,7 +315,7 @@ def test_a_release_killed_after_its_labels_goes_on_with_them(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "take_looks", stop)
+        patch.setattr(pipeline, "take_pilots", stop)
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(people, out=tmp_path / "out", **asked)
     (record,) = ledger.releases()
@@ -326,12 +330,12 @@ def test_a_release_killed_after_its_labels_goes_on_with_them(
     np.testing.assert_array_equal(unpack_entry(stored)[0]["sizes"], sizes)
 
 
-def test_a_look_follows_labels(people: pl.DataFrame, tmp_path: Path) -> None:
+def test_a_pilot_follows_labels(people: pl.DataFrame, tmp_path: Path) -> None:
     spend = people.with_columns(spend=pl.col("y") * 3.0)
     asked = {
         **PARTS,
         "outcomes": {"spend": "number:0..1000"},
-        "mechanism": cdp.optimal(epsilon=8, look=0.6),
+        "mechanism": cdp.optimal(epsilon=8, pilot=0.6),
     }
     cdp.publish(spend, out=tmp_path / "out", **asked)
     assert problems(tmp_path / "out") == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,8 +16,9 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA, assert_mean
-from cli_runs import run
+from cli_runs import release_declared, run
 from clusterdp._progress import NoProgress
+from clusterdp.document.text import to_lines
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.estimation.cluster_gain import cluster_gains
 from clusterdp.published.folder import read_manifest
@@ -40,7 +43,7 @@ NAMES: dict[str, Any] = {
     "arm": "treated",
     "cluster": "market",
     "outcomes": {"visit": "0,1", "sale": "0,1", "rounds": "number:0..4"},
-    "implies": "sale -> visit",
+    "constraint": "sale -> visit",
 }
 # One channel cannot serve them: 5 binary outcomes and 3 numbers.
 EIGHT = {f"b{place}": "0,1" for place in range(5)} | {
@@ -86,9 +89,9 @@ def test_a_folder_holds_every_question(folder: Path) -> None:
     parts = [question.mechanism.guarantee(question.space).epsilon for question in release.questions]
     assert release.guarantee.epsilon == pytest.approx(max(parts))
     readme = (folder / "README.md").read_text()
-    assert "Each person's row answers one question." in readme
+    assert "Each unit's row answers one question." in readme
     assert "1. `visit+sale`, asked of 37.5% of units" in readme
-    shown = run("inspect", folder)
+    shown = run("inspect", folder, "-v")
     assert shown.exit_code == 0, shown.output
     assert "rounds: asked of 62.5% of units" in shown.stdout
     assert len(cluster_gains(release)) == 3 * 2
@@ -138,9 +141,9 @@ def test_a_manifest_with_swapped_questions_is_found(folder: Path) -> None:
     )
     (folder / "manifest.json").write_bytes(forged.sealed(manifest.files))
     assert problems(folder)
-    cheaper = msgspec.structs.replace(manifest.guarantee, epsilon=1.1)
+    cheaper = replace(manifest.guarantee, epsilon=1.1)
     forged = msgspec.structs.replace(manifest, guarantee=cheaper)
-    with pytest.raises(FormatError, match="the stated guarantee does not follow"):
+    with pytest.raises(FormatError, match=r"does not match the parameters, which cost ε = 1\.2,"):
         unseal(forged.sealed(manifest.files))
 
 
@@ -225,7 +228,7 @@ def test_segments_and_covariates_use_the_responses_of_their_question(folder: Pat
         # Cells with few who were asked are not taken by themselves.
         within = float(gaps @ weights / weights.sum())
         assert abs(effect.effect - within) < effect.std_error
-    with pytest.raises(ParameterError, match="cannot adjust for 'response'"):
+    with pytest.raises(ParameterError, match="Cannot adjust for 'response': it is part"):
         cdp.estimate(release, adjust="response")
 
 
@@ -243,12 +246,8 @@ def test_five_binary_outcomes_and_three_numbers(tmp_path: Path, rng: np.random.G
     columns["minutes"] = rng.uniform(0, 60, n_units)
     source = tmp_path / "t.parquet"
     pl.DataFrame(columns).write_parquet(source)
-    outcomes = [word for name, text in EIGHT.items() for word in ("--outcome", f"{name}={text}")]
-    public = ("--unit", "user", "--arm", "treated", "--cluster", "market", "--epsilon", 4)
-    made = run(
-        *("release", source, *outcomes, *public),
-        *("--mechanism", "uniform-prior-dp", "--out", tmp_path / "out"),
-    )
+    asked: dict[str, Any] = {"outcomes": EIGHT, "mechanism": "uniform-prior-dp", "epsilon": 4}
+    made = release_declared(source, tmp_path / "out", **asked)
     assert made.exit_code == 0, made.output
     release = cdp.read_release(tmp_path / "out")
     assert len(release.questions) > 2
@@ -272,14 +271,17 @@ def test_a_plan_of_questions_is_carried_out(tmp_path: Path, rng: np.random.Gener
         "question": ["rounds", "visit,sale"],
     }
     plan = cdp.plan(table, **asked)
-    assert "question 1: rounds" in repr(plan)
-    assert "question 2: visit, sale" in repr(plan)
+    assert re.search(r"Questions +each unit answers one: rounds \d+%, visit, sale \d+%", repr(plan))
+    assert plan.report is not None
+    review = "\n".join(to_lines(plan.report.review()))
+    assert re.search(r"^rounds, asked of \d+% of units$", review, re.MULTILINE)
+    assert re.search(r"^visit, sale, asked of \d+% of units$", review, re.MULTILINE)
     assert len(plan.to_dict()["questions"]) == 2
-    plan.save(tmp_path / "plan.toml")
-    again = cdp.Plan.load(tmp_path / "plan.toml")
+    plan.save(tmp_path / "plan.lock")
+    again = cdp.Plan.load(tmp_path / "plan.lock")
     assert again.options == plan.options
     release = cdp.release(table, again)
-    planned = [report.comparison.choice.mechanism for report in plan.report.questions]  # type: ignore[union-attr]  # there is one
+    planned = [report.comparison.choice.mechanism for report in plan.report.questions]
     assert [question.mechanism for question in release.questions] == planned
     assert release.guarantee.epsilon == pytest.approx(2)
     preview = cdp.preview(table, again)
@@ -300,14 +302,14 @@ def test_mechanisms_by_hand_are_one_for_each_question(rng: np.random.Generator) 
 @pytest.mark.parametrize(
     "more",
     [
-        {"breakdown": "tier", "keep": "age"},
-        {"look": 0.2, "folds": 1},
+        {"breakdown": "tier", "passthrough": "age"},
+        {"pilot": 0.2, "folds": 1},
         {"cluster": "market", "private_cluster": 0.8, "labels": ["0", "1", "2", "3"]},
         {"mechanism": "cluster-dp", "cluster": "market"},
         {"mechanism": "noisy-histogram", "missing": None},
         {"delta": 1e-6},
     ],
-    ids=["breakdown", "look", "private clusters", "counts", "without rows", "delta"],
+    ids=["breakdown", "pilot", "private clusters", "counts", "without rows", "delta"],
 )
 def test_everything_works_with_several_questions(
     more: dict[str, Any], tmp_path: Path, rng: np.random.Generator
@@ -334,7 +336,7 @@ def test_everything_works_with_several_questions(
     release = cdp.read_release(tmp_path / "out")
     assert len(release.questions) > 1
     assert release.guarantee.epsilon == pytest.approx(3, abs=0.01)
-    asked: dict[str, Any] = {"by": "tier", "adjust": "age"} if "keep" in more else {}
+    asked: dict[str, Any] = {"by": "tier", "adjust": "age"} if "passthrough" in more else {}
     found = cdp.estimate(release, **asked)
     metrics = {effect.of.metric for effect in found.effects}
     assert metrics >= set(outcomes)

@@ -125,6 +125,6 @@ def test_bins_hold_some_rows_each() -> None:
 
 def test_the_notice_names_columns_and_shows_no_value() -> None:
     assert leak_notice("a", ("b",), is_cluster=False) == (
-        "column 'a' is kept and gives 'b' away almost surely: publishing it publishes the outcome. "
-        "Do not share the folder"
+        "passthrough column 'a' almost certainly reveals 'b', a private outcome. Do not share the "
+        "folder: remove the column, and publish again"
     )

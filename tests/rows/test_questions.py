@@ -100,7 +100,7 @@ def test_shares_are_as_stated(rng: np.random.Generator) -> None:
 
 
 def test_questions_can_be_found_without_our_code() -> None:
-    """As docs/format.md says it, of ids that are integers."""
+    """As docs/reference/folder.md says it, of ids that are integers."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     key = hashlib.sha256(b"clusterdp question" + bytes.fromhex(RULE.salt)).digest()
@@ -269,7 +269,7 @@ def test_counts_are_of_units_that_are_asked_and_sums_of_everyone(rng: np.random.
         of_part = alone.table.run(alone.pass_with(KEYS, counts=asked)).counted.totals[number]
         np.testing.assert_array_equal(ours.counts, of_part.counts)
         assert ours.counts.sum() == len(part)
-    # Without rounding, as looks have them: at the grid point below.
+    # Without rounding, as pilots have them: at the grid point below.
     at_points = [CountRequest(counts=True)] * 2
     below = prepared.count(at_points).counted
     rounds = table.filter(numbers == 1)["rounds"].to_numpy()

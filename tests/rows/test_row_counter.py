@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.outcomes.baseline import choose_categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.reference import choose_categories
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.keys import ReleaseKey

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,8 @@ def test_every_number_is_read_back(number: float) -> None:
         ("1.234,56", "points between thousands"),
         ("1.234.567", "points between thousands"),
         ("1,234", "commas before three digits"),
-        ("1,234.56", "commas before three digits"),
+        ("1,234.56", "commas between thousands"),
+        ("1,234,567", "commas between thousands"),
         ("1\u202f234,56", "spaces between thousands"),
         ("1'234", "apostrophes between thousands"),
         ("5%", "percent signs"),
@@ -120,6 +122,39 @@ def test_the_kind_of_trouble_is_named(text: str, named: str) -> None:
     found = shape(text)
     assert found is not None
     assert found.startswith(named)
+
+
+COMMAS = Notation(decimal=",")
+WRITTEN = (
+    *("51,55", "51.55", "1,234.5", "1,234,567", "1.234,5", "1.234.567"),
+    *("1 234", "1 234,5", "1 234.5", "1'234", "1'234,5", "1'234.5"),
+)
+
+
+@pytest.mark.parametrize("notation", [PLAIN, COMMAS, GERMAN, FRENCH, AMERICAN, SWISS])
+@pytest.mark.parametrize("text", WRITTEN)
+def test_advice_leads_to_a_number(text: str, notation: Notation) -> None:
+    """Whatever was declared before: one step is enough."""
+    frame = pl.DataFrame({"y": [text]}).select(count_text_kinds(["y"], notation))
+    for kind, n_rows in zip(TEXT_KINDS, frame["y"][0], strict=True):
+        if n_rows:
+            declared, _, dropped = kind.advice("y", notation).partition("leave out ")
+            options: dict[str, Any] = {"decimal": notation.decimal, "thousands": notation.thousands}
+            options |= {name: getattr(PLAIN, name) for name in options if name in dropped}
+            options |= dict(re.findall(r"(\w+)=['\"](.)['\"]", declared))
+            assert read([text], Notation(**options)) != [NO_NUMBER]
+
+
+def test_advice_does_not_repeat_what_was_declared() -> None:
+    texts = frame_of(["1,234.56", "12.50"] * 50)
+    asked = {**ASKED, "outcomes": {"amount": "number:0..2000"}}
+    with pytest.raises(cdp.DataError) as refused:
+        cdp.release(texts, decimal=",", **asked)
+    assert str(refused.value).endswith(
+        "has commas between thousands, as in 1,000.5; declare them: thousands=',' "
+        "(--thousands ,); leave out decimal=',' (--decimal ,)"
+    )
+    assert cdp.release(texts, thousands=",", **asked) is not None
 
 
 def test_decimal_points_are_named_where_commas_were_declared() -> None:
@@ -167,7 +202,7 @@ def test_text_is_never_taken_for_missing() -> None:
     assert "51,55" not in str(refused.value)
     assert "100" not in str(refused.value)
     with pytest.raises(cdp.DataError, match="decimal commas, as in 0,5 in 100 rows"):
-        cdp.release(texts, verbose=True, **ASKED)
+        cdp.release(texts, show_row_counts=True, **ASKED)
 
 
 def test_text_is_clipped_into_no_space() -> None:

@@ -1,7 +1,8 @@
-"""What became of a malformed input: refused in one line, taken as sound, or a traceback."""
+"""What became of a malformed input: refused by one error, taken as sound, or a traceback."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Verdict = Literal["refused", "harmless", "sound", "accepted", "traceback"]
 # An outcome that stands in no message and in no other column.
 MARKER = 987_654_321
+# What is wrong; then, indented, the rest of a long line, what was not done and the fix.
+_ONE_ERROR = re.compile(r"error: .+(\n( .+)?)*")
 
 
 class Tried(NamedTuple):
@@ -71,12 +74,12 @@ def run_command(*arguments: object) -> Ran:
     name = arguments[0]
     if exit_code not in (0, REFUSED):
         return Ran(1, stdout, f"{name}: {where(raised)}")
-    told = stderr.replace(f"{NO_LEDGER}\n", "").strip().splitlines()
+    told = stderr.replace(f"{NO_LEDGER}\n", "").strip()
     if str(MARKER) in stdout + stderr:
         return Ran(exit_code, stdout, f"{name}: shows a value")
     refused_by_a_check = "FAIL " in stdout and not told
-    if exit_code and not refused_by_a_check and (len(told) != 1 or "error: " not in told[0]):
-        return Ran(exit_code, stdout, f"{name}: {len(told)} lines of error")
+    if exit_code and not refused_by_a_check and not _ONE_ERROR.fullmatch(told):
+        return Ran(exit_code, stdout, f"{name}: {len(told.splitlines())} lines of error")
     return Ran(exit_code, stdout, "")
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _OPTIONS = (
     *("--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", "clicks=0..3"),
-    *("--mechanism", "uniform-prior-dp", "--epsilon", "1", "--keep", "tier"),
+    *("--epsilon", "1", "--passthrough", "tier"),
 )
 _COLUMNS = ("user", "treated", "market", "clicks")
 

@@ -12,7 +12,6 @@ import clusterdp as cdp
 from categories import one_outcome, one_question
 from clusterdp.ledger._store import Entry
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.mechanisms.draw import CellRelease
 from released import Drawn
 from soak.attempts import Tried, damaged, run_command
 
@@ -59,9 +58,7 @@ def sound_ledger(path: Path) -> SoundLedger:
             place="x",
         )
         if number == 0:
-            reservation.keep(
-                "drawn", bytes(Drawn(questions=(CellRelease((), None),), table_tag=b"tag"))
-            )
+            reservation.keep("drawn", bytes(Drawn(questions=(), table_tag=b"tag")))
             reservation.seal(b"manifest")
             reservation.commit("x")
         elif number == 1:

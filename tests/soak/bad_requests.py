@@ -1,10 +1,12 @@
-"""Specs and plans that ask for what cannot be."""
+"""Experiment files and locks that ask for what cannot be."""
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from typing import TYPE_CHECKING
 
+from clusterdp.spec._experiment_text import SECTIONS
 from soak.attempts import Tried, damaged, run_command
 from soak.sound_folders import table
 
@@ -21,8 +23,13 @@ _TABLE = {
 }
 _SOUND = [
     {"mechanism": '"cluster-dp"', "noise_scale": "4", "prior_floor": "0.05", "epsilon": "2.0"},
-    {"mechanism": '"uniform-prior-dp"', "epsilon": "2", "keep": '["tier"]', "sums_share": "0.1"},
-    {"mechanism": '"noisy-histogram"', "epsilon": "1.5", "reference": '"mean:1,std:1"'},
+    {
+        "mechanism": '"uniform-prior-dp"',
+        "epsilon": "2",
+        "passthrough": '["tier"]',
+        "sums_share": "0.1",
+    },
+    {"mechanism": '"noisy-histogram"', "epsilon": "1.5", "baseline": '"mean:1,std:1"'},
     {"mechanism": '"optimal"', "epsilon": "2.0", "prior": "[4, 3, 2, 1]", "min_cell_size": "2"},
     {
         "mechanism": '"uniform-prior-dp"',
@@ -72,7 +79,7 @@ _NO_OUTCOMES = (
     '["clicks=0..3", "clicks=0..3"]',
 )
 _NO_METRICS = ('["visits"]', '["clicks>"]', '["clicks*"]', '["clicks"]', "1", "[1]", '[""]')
-_NO_IMPLICATIONS = ('["clicks"]', '["clicks -> visits"]', '["-> clicks"]', "1", '["a -> b -> c"]')
+_NO_CONSTRAINTS = ('["clicks"]', '["clicks -> visits"]', '["-> clicks"]', "1", '["a -> b -> c"]')
 _NO_WEIGHTS = ('["clicks=0"]', '["clicks=nan"]', '["visits=2"]', '["clicks"]', "1", '["=2"]')
 _NO_NAME = ('""', '"nowhere"', '"\\u0000"', '"a\\nb"', '"' + "x" * 5000 + '"', '"*"', '"^.*$"')
 _NO_PLACE = (
@@ -120,7 +127,7 @@ _NO_TARGET = (
 
 
 def try_request(rng: np.random.Generator, folder: Path) -> Tried:
-    """Ask for the impossible with a spec or a plan."""
+    """Ask for the impossible with an experiment file or a lock."""
     source = folder / "clicks.parquet"
     if not source.exists():
         table().write_parquet(source)
@@ -129,16 +136,40 @@ def try_request(rng: np.random.Generator, folder: Path) -> Tried:
         return _try_damaged(asked, rng, folder)
     mutation = _spoil(asked, rng)
     path = folder / "request.toml"
-    path.write_text(_toml(asked), encoding="utf-8")
     dry = () if "out" in asked else ("--dry-run",)
-    ran = run_command("release", *_way(rng), path, *dry)
+    if rng.random() < 0.5:
+        path.write_text(_sections(asked), encoding="utf-8")
+        ran = run_command("plan", path)
+    else:
+        _write_lock(path, _toml(asked).encode())
+        ran = run_command("release", path, *dry)
     if ran.fault:
         return Tried(mutation, "traceback", ran.fault)
     return Tried(mutation, "refused" if ran.exit_code else "accepted")
 
 
-def _way(rng: np.random.Generator) -> tuple[str, ...]:
-    return ("--plan",) if rng.random() < 0.5 else ("--spec",)
+_PLACES = {
+    option: (section, key) for section, keys in SECTIONS.items() for key, option in keys.items()
+}
+
+
+def _sections(asked: dict[str, str]) -> str:
+    """The request as an experiment file; what has no key there is a key of `privacy`."""
+    sections: dict[str, list[str]] = {"outcomes": ['clicks = { type = "count", max = 3 }']}
+    for option, value in asked.items():
+        section, key = _PLACES.get(option, ("privacy", option))
+        if option != "outcomes":
+            sections.setdefault(section, []).append(f"{key} = {value}")
+        elif value != _TABLE["outcomes"]:
+            sections["outcomes"] = [f"clicks = {value}"]
+    return "".join(f"[{name}]\n" + "\n".join(lines) + "\n" for name, lines in sections.items())
+
+
+def _write_lock(path: Path, lock: bytes) -> None:
+    """The request as the lock of a file that says nothing."""
+    path.write_bytes(b"")
+    checksum = hashlib.sha256(b"").hexdigest()
+    path.with_suffix(".lock").write_bytes(f'experiment = "{checksum}"\n'.encode() + lock)
 
 
 def _toml(asked: dict[str, str]) -> str:
@@ -152,8 +183,8 @@ def _try_damaged(asked: dict[str, str], rng: np.random.Generator, folder: Path) 
         sound, rng, [b"\xff\xfe", b"a = " + b"[" * 9999, b"a = " + b"9" * 9999]
     )
     path = folder / "request.toml"
-    path.write_bytes(content)
-    ran = run_command("release", *_way(rng), path, "--dry-run")
+    _write_lock(path, content)
+    ran = run_command("release", path, "--dry-run")
     if ran.fault:
         return Tried(f"text, {mutation}", "traceback", ran.fault)
     if ran.exit_code:
@@ -176,19 +207,19 @@ def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
         "unknown key": (pick(("colour", "epsilonn", "Epsilon", "sha256", '""')), "1"),
         "no text": (pick(_TEXTS), pick(_NO_TEXT)),
         "no number": (pick(_POSITIVE[:-1]), pick(_NO_NUMBER)),
-        "no share": ("purpose", pick(_NO_PURPOSE)),
+        "no share": ("optimize_for", pick(_NO_PURPOSE)),
         "no size": ("min_cell_size", pick((*_NO_NUMBER, "1.5", "inf", "1" + "0" * 30))),
         "no space": ("outcomes", pick(_NO_OUTCOMES)),
         "no metric": ("metric", pick(_NO_METRICS)),
-        "no implication": ("implies", pick(_NO_IMPLICATIONS)),
+        "no constraint": ("constraint", pick(_NO_CONSTRAINTS)),
         "no weight": ("weight", pick(_NO_WEIGHTS)),
         "no name": (pick(_TEXTS), pick(_NO_NAME)),
         "no place": ("input", pick(_NO_PLACE)),
-        "no prior": (pick(("prior", "reference")), pick(_NO_LIST)),
+        "no prior": (pick(("prior", "baseline")), pick(_NO_LIST)),
         "no delta": ("delta", pick(("-1", "1", "2.0", "nan", "inf", '"x"', "true", "[0]", "-inf"))),
         "no flag": ("clip", pick(('"yes"', "1", "0", "[]", "nan"))),
         "no columns": (
-            "keep",
+            "passthrough",
             pick(
                 (
                     "[1]",

@@ -11,7 +11,7 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.cells.layout import Layout
 from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalBound, OptimalChannel
-from clusterdp.mechanisms.draw import check_exact, complete, draw_statistics
+from clusterdp.mechanisms.draw import check_exact, release_cells
 from clusterdp.rows.encoding import QuestionEncoder
 from clusterdp.rows.randomizing import QuestionRandomizer
 from clusterdp.statistics.base import CellTotals
@@ -85,8 +85,7 @@ def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
     """Everything from the draw to the look-up tables that rows are randomized with."""
     layout, space, mechanism, counts = case
     totals = CellTotals.from_counts(counts, space)
-    drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
-    channel = complete(drawn, layout, space, mechanism).channel
+    _, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
     if channel is not None:
         encoder = QuestionEncoder.for_space(one_outcome("y", space), clip=False)
         QuestionRandomizer.from_channel(encoder, channel)

@@ -13,7 +13,6 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import DRAWN, LOOKED, Event, NoJournal, pack_entry
 from clusterdp.releasing.pipeline import run as run_pipeline
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Engine
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.rows.keys import ReleaseKey
-    from clusterdp.statistics.look import DrawnLook
+    from clusterdp.statistics.pilot import DrawnPilot
 
 # One for each kind of channel and of statistics.
 _MECHANISMS = (
     ("--epsilon", "2"),
     ("--epsilon", "2", "--mechanism", "cluster-dp", "--noise-scale", "8", "--prior-floor", "0.05"),
     ("--epsilon", "2", "--mechanism", "uniform-prior-dp"),
-    ("--epsilon", "2", "--look", "0.1"),
+    ("--epsilon", "2", "--pilot", "0.1"),
 )
 
 
@@ -195,7 +194,7 @@ class Replay(NoJournal):
 
     rows_by: ReleaseKey
     drawn: Drawn
-    looks: tuple[DrawnLook | None, ...] = ()
+    pilots: tuple[DrawnPilot | None, ...] = ()
 
     @property
     def row_key(self) -> ReleaseKey:
@@ -203,13 +202,13 @@ class Replay(NoJournal):
         return self.rows_by
 
     def recall(self, event: Event) -> bytes | None:
-        """The noise; or the looks, if there are some.
+        """The noise; or the pilots, if there are some.
 
-        Nobody asks which table looks are of: all was drawn.
+        Nobody asks which table pilots are of: all was drawn.
         """
         if event == DRAWN:
             return bytes(self.drawn)
-        noisy = {str(at): one.noisy_counts for at, one in enumerate(self.looks) if one is not None}
+        noisy = {str(at): one.noisy_counts for at, one in enumerate(self.pilots) if one is not None}
         return pack_entry(noisy, b"") if noisy and event == LOOKED else None
 
 
@@ -252,15 +251,12 @@ def publish_again(
         again: Where to publish it.
     """
     seen = prepared.count().seen
-    drawn = Drawn(
-        tuple(CellRelease(one.statistics, one.channel) for one in published.questions),
-        key.tag(seen),
-    )
+    drawn = Drawn(published.questions, key.tag(seen))
     journal = Replay(
         key=key,
         rows_by=key.for_attempt(record.n_attempts),
         drawn=drawn,
-        looks=published.looks,
+        pilots=published.pilots,
     )
     spec = spec_for(prepared, record.terms.mechanisms, published.provenance)
     run_pipeline(prepared, spec, FolderTarget(LocalFolder(again)), journal=journal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,7 +32,7 @@ class Outcome(NamedTuple):
     """What an outage led to.
 
     Attributes:
-        clear: Whether the command failed with one line that names the cause.
+        clear: Whether the command failed with one error that names the cause.
         published: Whether there is a folder.
         status: The release's status in the ledger; None if it is not there.
         told: What the command said.
@@ -56,9 +57,10 @@ class Trial:
         """Run the release; it is expected to fail for a cause."""
         target = target or self.target
         result = CliRunner().invoke(app, self._command(target))
-        errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+        # A long line goes on below, indented.
+        errors = re.findall(r"^error: .+(?:\n .+)*", result.stderr, re.MULTILINE)
         return Outcome(
-            clear=result.exit_code == 2 and len(errors) == 1 and cause in errors[0],
+            clear=result.exit_code == 2 and len(errors) == 1 and cause in _unwrapped(errors[0]),
             published=target.exists(),
             status=None,
             told=result.stderr,
@@ -96,6 +98,10 @@ class Trial:
         ]
 
 
+def _unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
 def run_database_outages(server: Server, names: Callable[[str], str], folder: Path) -> Line:
     """Stop PostgreSQL before each of the five times that a release writes to its ledger.
 
@@ -118,7 +124,7 @@ def run_database_outages(server: Server, names: Callable[[str], str], folder: Pa
         # Published before it could be committed is published: the error says so.
         late = step == "committing"
         partial += outcome.published != late
-        if not outcome.clear or (late and "is published, but" not in outcome.told):
+        if not outcome.clear or (late and "is published, but" not in _unwrapped(outcome.told)):
             lost.append(f"{step}: {outcome.told}")
         lost += [f"{step}: {text}" for text in trial.finish()]
     return Line(

@@ -1,4 +1,4 @@
-"""A second opinion on published folders: docs/format.md, read anew and checked row by row.
+"""A second opinion on published folders: docs/reference/folder.md, checked row by row.
 
 It shares no code with the package's reader. What both take as sound is sound; what only the package
 takes as sound was accepted by mistake.

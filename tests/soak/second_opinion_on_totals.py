@@ -50,7 +50,7 @@ def weights_of(sizes: list[int], n_arms: int, noise_in_rows: float) -> list[int]
 
 
 def folds_of(ids: pl.Series, n_folds: int) -> list[int]:
-    """The fold of each id, as docs/format.md says."""
+    """The fold of each id, as docs/reference/folder.md says."""
     key = hashlib.sha256(b"clusterdp fold").digest()
     return [_first_word(one, key) % n_folds for one in ids.to_list()]
 

@@ -16,7 +16,7 @@ from categories import one_outcome
 from clusterdp._progress import NoProgress
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
-from clusterdp.published.folder import read_folder
+from clusterdp.published.folder import read_files
 from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.keys import ReleaseKey
@@ -25,6 +25,7 @@ from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import FileSum, LocalFolder
 from clusterdp.storage.parquet import write_table
+from clusterdp.storage.reading import open_folder
 from edited_cards import edited_card
 from runs import write_with
 
@@ -177,7 +178,7 @@ def _in_parts(folder: SoundFolder, place: Path) -> SoundFolder:
     files["units/part-00000.parquet"] = folder.files["units.parquet"]
     content = folder.manifest()
     parts = [name for name in files if name.startswith("units/")]
-    release, manifest = read_folder(place)
+    release, manifest = read_files(open_folder(place))
     channels = [one.channel for one in release.questions]
     view = FolderView.from_parts(manifest, release.layout, channels)
     files["README.md"] = write_readme(view, parts).encode()
@@ -212,7 +213,7 @@ def _sums(files: dict[str, bytes]) -> dict[str, FileSum]:
 
 
 def seal(content: dict[str, Any]) -> bytes:
-    """A manifest with its checksum, as docs/format.md describes it; for what is not sound, too."""
+    """A manifest with its checksum, as docs/reference/folder.md has it; for unsound ones, too."""
     try:
         json.dumps(content, allow_nan=False).encode()
         signed = {**content, "sha256": _sha256(msgspec.json.encode({**content, "sha256": ""}))}

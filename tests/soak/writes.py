@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from clusterdp.ledger.history import ReleaseRecord
 
-# Releases of one pass, of one pass after a look, of two passes, of two after labels were given, and
-# of two questions.
+# Releases of one pass, of one pass after a pilot, of two passes, of two after labels were given,
+# and of two questions.
 MECHANISMS = (
     ("--epsilon", "2", "--mechanism", "uniform-prior-dp"),
-    ("--epsilon", "2", "--look", "0.1"),
+    ("--epsilon", "2", "--pilot", "0.1"),
     ("--epsilon", "2", "--mechanism", "cluster-dp", "--noise-scale", "8", "--prior-floor", "0.05"),
     ("--epsilon", "2", "--private-cluster", "0.5", "--labels", ",".join(map(str, range(50)))),
     ("--epsilon", "2", "--outcome", "visits=0..5", "--question", "clicks", "--question", "visits"),
@@ -165,7 +165,7 @@ def _judge(trial: _Trial, target: Path, choice: int) -> None:
     if drawn and not record.has_drawn:
         trial.wrong.append(f"{drawn[0].name} was drawn, and the ledger says {record.status}")
     shown = str(ledger.show(population))
-    if record.has_drawn and "it drew nothing" in shown:
+    if record.has_drawn and "It drew nothing" in shown:
         trial.wrong.append("the ledger says that nothing was drawn")
     killed = _Killed(record, target, _readable(target))
     if record.status == "committed":

@@ -82,7 +82,7 @@ DAMAGED: dict[str, tuple[str, Callable[[pl.DataFrame, Path], Path], str]] = {
     "compressed Parquet": ("t.parquet.gz", as_bytes(b"PK"), "unpack it"),
     "a database": ("t.sqlite", as_bytes(b"x"), "give sqlite:///FILE, and a query"),
     "a text of some kind": ("t.txt", as_bytes(b"x"), "name it .csv"),
-    "anything": ("t.doc", as_bytes(b"x"), "give a .parquet, .csv, .tsv, .ndjson"),
+    "anything": ("t.doc", as_bytes(b"x"), "use .parquet, .csv, .tsv, .ndjson"),
 }
 
 
@@ -111,7 +111,7 @@ def test_sqlite_is_only_read(table: pl.DataFrame, tmp_path: Path) -> None:
     before = (tmp_path / "people.sqlite").read_bytes()
     for query in ("delete from people returning *", "select 1; drop table people", "selec 1"):
         refused = release(source.name, tmp_path / "out", "--query", query)
-        assert_refused(refused, "SQLite refused the query")
+        assert_refused(refused, "SQLite rejected the query")
     assert (tmp_path / "people.sqlite").read_bytes() == before
 
 

@@ -93,8 +93,8 @@ def test_a_table_without_rows(clicks: NamedSource, tmp_path: Path) -> None:
 REFUSED = {
     "no such table": ("select * from word4320", 'relation "word4320" does not exist'),
     "no such column": ("select nowhere from people", 'column "nowhere" does not exist'),
-    "no SQL": ("selec 1", "PostgreSQL refused the query: syntax error"),
-    "two statements": ("select 1; select 2", "PostgreSQL refused the query"),
+    "no SQL": ("selec 1", "PostgreSQL rejected the query: syntax error"),
+    "two statements": ("select 1; select 2", "PostgreSQL rejected the query"),
     "two columns of a name": ("select 1 as a, 2 as a", "two columns of one name"),
     "an outcome that cannot be computed": (
         "select \"user\", treated, market, ('word4321' || market)::int as clicks from people",
@@ -106,7 +106,7 @@ REFUSED = {
     ),
     "a function that writes": (
         "select \"user\", treated, market, clicks + nextval('counter') - 1 as clicks from people",
-        "it may read, and write nothing",
+        "it may only read",
     ),
 }
 
@@ -134,7 +134,7 @@ def test_who_may_call_what_writes_files_is_refused(
 
 
 def test_nothing_is_left_behind(clicks: NamedSource, admin: str, tmp_path: Path) -> None:
-    said = release(clicks, tmp_path / "out", "--keep", "secret")
+    said = release(clicks, tmp_path / "out", "--passthrough", "secret")
     assert said.exit_code == 0, said.output
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     left = "select relname from pg_class where relpersistence = 't'"

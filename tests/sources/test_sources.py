@@ -37,7 +37,7 @@ SPEND = cdp.Number(0, 40)
 SPACE = Categories(
     declared=declare(
         {"visited": "no,yes", "sale": "0,1", "spend": SPEND},
-        implications=["sale -> visited"],
+        constraints=["sale -> visited"],
         missing=["visited", "spend"],
     ),
     grids=(Grid(number=SPEND, points=(0, SPEND.n_steps // 4, SPEND.n_steps)),),
@@ -146,8 +146,8 @@ def put(column: str, value: object) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 
 REFUSED: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
-    "a third label": (put("visited", "maybe4321"), "have values outside the outcome space"),
-    "an outcome outside": (put("sale", 4321), "have values outside the outcome space"),
+    "a third label": (put("visited", "maybe4321"), "have values outside the allowed values"),
+    "an outcome outside": (put("sale", 4321), "have values outside the allowed values"),
     "a missing outcome": (put("sale", None), "have missing values; declare"),
     "decimal commas": (
         lambda table: put("spend", "43,21")(table.with_columns(pl.col("spend").cast(pl.String))),
@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
         "column 'spend' (outcome) is text and has values that are no numbers; leave",
     ),
     "a missing arm": (put("treated", None), "'treated'"),
-    "a repeated id": (put("user", "00007"), "repeats an id"),
+    "a repeated id": (put("user", "00007"), "has duplicate ids"),
     "a missing id": (put("user", None), "'user'"),
     "no such column": (lambda table: table.drop("market"), "no column 'market'"),
 }

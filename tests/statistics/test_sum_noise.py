@@ -23,8 +23,8 @@ def independent(n_metrics: int) -> Categories:
 def exclusive(n_metrics: int) -> Categories:
     """At most one of them is 1."""
     names = [f"y{place}" for place in range(n_metrics)]
-    implications = [f"{one} -> {other}<1" for one, other in itertools.combinations(names, 2)]
-    declared = declare(dict.fromkeys(names, "0,1"), implications=implications)
+    constraints = [f"{one} -> {other}<1" for one, other in itertools.combinations(names, 2)]
+    declared = declare(dict.fromkeys(names, "0,1"), constraints=constraints)
     return Categories(declared=declared)
 
 

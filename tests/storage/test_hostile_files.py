@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from cli_runs import PARTS, assert_refused, run
+from cli_runs import assert_refused, release_declared, run
 from clusterdp.errors import FormatError
 from clusterdp.published._parquet_bytes import ParquetBytes
 from clusterdp.published.verification import verify_folder
@@ -259,14 +259,13 @@ def test_links_to_files_are_read(folder: Path, tmp_path: Path) -> None:
 def test_plans_and_lists_of_labels_are_files(kind: Callable[[Path], None], tmp_path: Path) -> None:
     place = tmp_path / "given"
     place.mkdir()
-    kind(place / "plan.toml")
-    out = ("--out", tmp_path / "out")
+    kind(place / "experiment.toml")
+    private: dict[str, Any] = {"private_cluster": 0.5, "labels_from": place / "experiment.toml"}
     with at_once():
-        planned = run("release", tmp_path / "t.parquet", "--plan", place / "plan.toml", *out)
-        assert_refused(planned, "plan.toml: it is")
-        private = ("--private-cluster", 0.5, "--labels-from", place / "plan.toml", "--epsilon", 2)
-        listed = run("release", tmp_path / "t.parquet", *PARTS, *private, *out)
-        assert_refused(listed, "plan.toml cannot be read")
+        planned = run("plan", place / "experiment.toml")
+        assert_refused(planned, "experiment.toml: it is")
+        listed = release_declared(tmp_path / "t.parquet", tmp_path / "out", **private)
+        assert_refused(listed, "experiment.toml cannot be read")
 
 
 def test_no_more_is_read_than_may_be(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_asked_to_stop_it_cleans_up(
         "--outcome",
         "y=0..5",
     ]
-    command += ["--epsilon", "2", "--keep", "extra", "--out", str(tmp_path / "out")]
+    command += ["--epsilon", "2", "--passthrough", "extra", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(  # noqa: S603
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

@@ -159,7 +159,7 @@ def test_a_refused_table_leaves_the_place_free(
     """Also that of a run which was killed before it uploaded anything."""
     if claimed:
         bucket.put(f"out/{CLAIM}", KEY.claim().encode())
-    with pytest.raises(cdp.DataError, match="outside the outcome space"):
+    with pytest.raises(cdp.DataError, match="outside the allowed values"):
         publish(table.with_columns(clicks=9), StoreFolder.at(f"{bucket.uri}/out"))
     assert not bucket.names()
     publish(table, StoreFolder.at(f"{bucket.uri}/out"))
@@ -212,7 +212,7 @@ def test_a_run_that_lost_its_claim_removes_what_it_uploaded(
         upload(store, name, path)
 
     monkeypatch.setattr(ObjectStore, "upload", cleared)
-    with pytest.raises(cdp.OutputError, match="somebody took the claim"):
+    with pytest.raises(cdp.OutputError, match="the claim of this run"):
         publish(table, target)
     assert not bucket.names("out")
 
@@ -244,7 +244,7 @@ def test_a_manifest_of_somebody_else_is_never_overwritten(
         bucket.put(f"out/{MANIFEST}", b"theirs")
 
     monkeypatch.setattr(ObjectStore, "upload", overtaken)
-    with pytest.raises(cdp.OutputError, match="was published by somebody else"):
+    with pytest.raises(cdp.OutputError, match="another run published"):
         publish(table, StoreFolder.at(f"{bucket.uri}/out"))
     assert bucket.read("out")[MANIFEST] == b"theirs"
 

@@ -43,7 +43,7 @@ def test_estimates_are_the_same(published: Path, uploaded: str) -> None:
 def test_commands_say_the_same(command: str, published: Path, uploaded: str) -> None:
     ours, theirs = (run(command, place) for place in (published, uploaded))
     assert theirs.exit_code == 0, theirs.output
-    assert theirs.stdout == ours.stdout
+    assert theirs.stdout == ours.stdout.replace(str(published), uploaded)
 
 
 def test_rows_are_calibrated_from_a_store(published: Path, uploaded: str, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_no_credentials(
     assert_refused(release(source, f"{bucket.uri}/out"), needed)
     assert_refused(release(f"{bucket.uri}/t.parquet", "out"), needed)
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    assert_refused(run("estimate", uploaded), "is refused to these credentials")
+    assert_refused(run("estimate", uploaded), "cannot be accessed with these credentials")
     bucket.open_to_all()
     assert cdp.read_release(uploaded).units.collect().height == 600
 
@@ -150,7 +150,7 @@ def test_nothing_says_a_secret(
     for result in said:
         assert result.exit_code != 0
         assert s3.SECRET not in result.output
-    assert "is refused to these credentials" in said[0].stderr
+    assert "cannot be accessed with these credentials" in said[0].stderr
     out = f"{bucket.uri}/out"
     done = release(bucket.put("t.parquet", as_bytes(table)), out)
     assert done.exit_code == 0

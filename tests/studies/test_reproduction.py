@@ -20,7 +20,7 @@ def test_quick_reaches_the_committed_verdicts(tmp_path: Path) -> None:
     result = run("reproduce", "all", "--quick", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     quick = json.loads((tmp_path / "out" / "verdicts.json").read_text())
-    full = json.loads((ROOT / "docs" / "reproduction" / "verdicts.json").read_text())
+    full = json.loads((ROOT / "docs" / "studies" / "reproduction" / "verdicts.json").read_text())
     assert {claim["name"]: claim["verdict"] for claim in quick} == {
         claim["name"]: claim["verdict"] for claim in full
     }
@@ -34,7 +34,7 @@ def test_quick_reaches_the_committed_verdicts(tmp_path: Path) -> None:
 
 
 def test_committed_figures_are_small() -> None:
-    figures = list((ROOT / "docs" / "reproduction").glob("*.svg"))
+    figures = list((ROOT / "docs" / "studies" / "reproduction").glob("*.svg"))
     assert len(figures) == 8
     assert all(figure.stat().st_size < 200_000 for figure in figures)
 

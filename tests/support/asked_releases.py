@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from clusterdp.channels.base import ASKED_TOTAL
-from clusterdp.published.release import ReleasedQuestion
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import QUESTION, RESPONSE, Columns
@@ -60,12 +59,7 @@ def release_questions(
         alone: Any = release_in_memory(prepared, (mechanism,), key, simulated_noise(rng))
         (found,) = alone.questions
         questions.append(
-            ReleasedQuestion(
-                space=found.space,
-                mechanism=msgspec.structs.replace(found.mechanism, asked=asked[place]),
-                statistics=found.statistics,
-                channel=found.channel,
-            )
+            replace(found, mechanism=msgspec.structs.replace(found.mechanism, asked=asked[place]))
         )
         named = pl.lit(questions[-1].name).alias(QUESTION)
         units.append(alone.units.filter(pl.Series(places == place)).with_columns(named))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterdp.mechanisms.draw import Question
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.spec.terms import Terms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import clusterdp as cdp
     from clusterdp.mechanisms.mechanism import Mechanism
 
@@ -19,4 +22,12 @@ def one_outcome(name: str, space: cdp.OutcomeSpace) -> Categories:
 
 def one_question(space: Categories, mechanism: Mechanism) -> Terms:
     """The terms of a release of one question."""
-    return Terms.of([space], [mechanism])
+    return Terms.from_questions(questions_of([space], [mechanism]))
+
+
+def questions_of(
+    spaces: Iterable[Categories], mechanisms: Iterable[Mechanism]
+) -> tuple[Question, ...]:
+    """Each space with its mechanism."""
+    pairs = zip(spaces, mechanisms, strict=True)
+    return tuple(Question(space=space, mechanism=mechanism) for space, mechanism in pairs)

@@ -25,7 +25,7 @@ def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> Resamplin
     counts = rng.integers(1, 50, size=(3, 2, space.n_categories))
     layout = make_layout(counts.sum(axis=2))
     totals = CellTotals.from_counts(counts, space)
-    channel = release_cells(totals, layout, space, mechanism, add_exact_noise).channel
+    _, channel = release_cells(totals, layout, space, mechanism, add_exact_noise)
     assert isinstance(channel, ResamplingChannel)
     return channel
 

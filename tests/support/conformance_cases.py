@@ -95,7 +95,7 @@ SPEND = cdp.Number(0, 40)
 SEVERAL = Categories(
     declared=declare(
         {"visit": "0,1", "sale": "0,1", "spend": SPEND},
-        implications=["sale -> visit", "spend>0 -> sale"],
+        constraints=["sale -> visit", "spend>0 -> sale"],
         metrics=["visit*spend"],
     ),
     grids=(Grid(number=SPEND, points=(0, 1, SPEND.n_steps // 4, SPEND.n_steps)),),
@@ -104,7 +104,7 @@ SEVERAL = Categories(
 WITH_MISSING = Categories(
     declared=declare(
         {"visit": "0,1", "sale": "0,1", "spend": SPEND},
-        implications=["sale -> visit", "spend>0 -> sale"],
+        constraints=["sale -> visit", "spend>0 -> sale"],
         missing=["sale", "spend"],
     ),
     grids=(Grid(number=SPEND, points=(0, 1, SPEND.n_steps // 4, SPEND.n_steps)),),
@@ -204,9 +204,9 @@ CASES = {
         breakdowns=(("half", "region"),),
         clusters=PublicClusters(min_cell_size=30),
     ),
-    "a look, pooled clusters and breakdowns": Case(
+    "a pilot, pooled clusters and breakdowns": Case(
         with_groups,
-        cdp.optimal(epsilon=8, look=0.6, sums=shares_of(("half", "region"))),
+        cdp.optimal(epsilon=8, pilot=0.6, sums=shares_of(("half", "region"))),
         FAR,
         cluster="market,half",
         breakdowns=(("half", "region"),),

@@ -28,7 +28,7 @@ PRIVATE: dict[str, Any] = {"private_cluster": 0.5, "labels": "north,south,east"}
 SCHOOLS: dict[str, Any] = {
     "unit": "user",
     "arm": "treated",
-    "assigned_by": "school",
+    "randomization_unit": "school",
     "outcomes": {"visit": "0,1"},
     "arm_shares": "0=0.5,1=0.5",
     "epsilon": 1,
@@ -76,7 +76,7 @@ class Frozen:
 
 RELEASES = {
     "public channel": Frozen(
-        options={**CLICKS, "epsilon": 1, "keep": "tier,age"},
+        options={**CLICKS, "epsilon": 1, "passthrough": "tier,age"},
         estimates={
             "overall": {},
             "rows": {"use": "rows", "estimator": "unstratified"},
@@ -89,30 +89,32 @@ RELEASES = {
         options={**CLICKS, "epsilon": 2, "mechanism": "optimal", "counts_share": 0.3}
     ),
     "Cluster-DP": Frozen(
-        options={**CLICKS, "epsilon": 2, "mechanism": "cluster-dp", "keep": "tier"},
+        options={**CLICKS, "epsilon": 2, "mechanism": "cluster-dp", "passthrough": "tier"},
         estimates={"overall": {}, "by tier": {"by": "tier", "differences": "pairs"}},
     ),
     "aggregates alone": Frozen(
         options={**CLICKS, "epsilon": 1, "mechanism": "noisy-histogram"},
     ),
-    "look": Frozen(
-        options={**ROUNDS, "epsilon": 3, "look": 0.2},
+    "pilot": Frozen(
+        options={**ROUNDS, "epsilon": 3, "pilot": 0.2},
         estimates={"overall": {}, "quantile": {"metrics": ["rounds", "p90(rounds)", "rounds>=3"]}},
     ),
     "private clusters": Frozen(
-        options={**CLICKS, **PRIVATE, "epsilon": 2, "keep": "tier"},
+        options={**CLICKS, **PRIVATE, "epsilon": 2, "passthrough": "tier"},
         estimates={"overall": {}, "by tier": {"by": "tier"}, "by market": {"by": "market"}},
     ),
-    "private clusters and a look": Frozen(options={**ROUNDS, **PRIVATE, "epsilon": 3, "look": 0.2}),
+    "private clusters and a pilot": Frozen(
+        options={**ROUNDS, **PRIVATE, "epsilon": 3, "pilot": 0.2}
+    ),
     "two questions": Frozen(
         options={
             **PARTS,
             "outcomes": {"visit": "0,1", "sale": "0,1", "rounds": "number:0..10"},
-            "implies": ["sale -> visit"],
+            "constraint": ["sale -> visit"],
             "question": ["visit,sale=2", "rounds"],
             "breakdown": "tier",
             "folds": 4,
-            "keep": "age",
+            "passthrough": "age",
             "epsilon": 2,
         },
         estimates={
@@ -121,7 +123,7 @@ RELEASES = {
             "adjusted": {"adjust": "age"},
             "ratio": {"metrics": ["sale/visit", "rounds/visit"]},
             "exposure": {"metrics": "sale", "exposure": "visit"},
-            "holdout": {"metrics": "visit", "holdout": 1},
+            "fold": {"metrics": "visit", "fold": 1},
         },
     ),
     "missing outcome": Frozen(
@@ -135,7 +137,7 @@ RELEASES = {
     ),
     "groups": Frozen(options=SCHOOLS),
     "groups with totals": Frozen(
-        options={**SCHOOLS, "totals_share": 0.2, "keep": "tier"},
+        options={**SCHOOLS, "totals_share": 0.2, "passthrough": "tier"},
         estimates={"overall": {}, "by tier": {"by": "tier", "differences": "rest"}},
     ),
     "delta": Frozen(
@@ -145,9 +147,9 @@ RELEASES = {
 
 
 # Those whose plans are frozen.
-PLANS = ("public channel", "Cluster-DP", "look", "private clusters", "two questions", "groups")
+PLANS = ("public channel", "Cluster-DP", "pilot", "private clusters", "two questions", "groups")
 # Those that are frozen as Spark writes them, too.
-ON_SPARK = ("Cluster-DP", "two questions", "private clusters and a look")
+ON_SPARK = ("Cluster-DP", "two questions", "private clusters and a pilot")
 
 
 def write_release(name: str, source: Any, folder: Path) -> dict[str, str]:
@@ -181,7 +183,7 @@ def estimates(name: str, folder: Path) -> dict[str, Any]:
 
 def plan_text(name: str, folder: Path) -> str:
     """The plan file of a release."""
-    path = folder / "plan.toml"
+    path = folder / "plan.lock"
     cdp.plan(experiment(), **RELEASES[name].options).save(path)
     return path.read_text(encoding="utf-8")
 

@@ -27,7 +27,7 @@ def funnel_space() -> Categories:
     return Categories(
         declared=declare(
             {"visit": "0,1", "conversion": "0,1", "level": "0..5"},
-            implications=("conversion -> visit", "level>0 -> conversion"),
+            constraints=("conversion -> visit", "level>0 -> conversion"),
         )
     )
 
@@ -76,7 +76,7 @@ def codes(space: Categories, levels: IntArray) -> IntArray:
         axis=0
     )
     found = space.table[positions].astype(np.int64)
-    assert (found >= 0).all(), "a combination breaks an implication"
+    assert (found >= 0).all(), "a combination breaks a constraint"
     return np.asarray(found)
 
 

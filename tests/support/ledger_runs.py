@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import clusterdp as cdp
 from categories import one_outcome, one_question
 from clusterdp.ledger._store import LedgerStore
-from clusterdp.mechanisms.draw import release_cells
+from clusterdp.mechanisms.draw import Question, release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import add_exact_noise
 from populations import make_layout
@@ -47,14 +47,11 @@ def with_secrets(where: str) -> list[str]:
 
 def some_drawn(reservation: Reservation) -> bytes:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
-    about_cells = release_cells(
-        CellTotals.from_counts(counts, SPACE),
-        LAYOUT,
-        SPACE,
-        reservation.mechanisms[0],
-        add_exact_noise,
-    )
-    return bytes(Drawn(questions=(about_cells,), table_tag=bytes(range(32))))
+    mechanism = reservation.mechanisms[0]
+    totals = CellTotals.from_counts(counts, SPACE)
+    cells = release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise)
+    question = Question(space=SPACE, mechanism=mechanism).released(*cells)
+    return bytes(Drawn(questions=(question,), table_tag=bytes(range(32))))
 
 
 def finish(reservation: Reservation) -> None:

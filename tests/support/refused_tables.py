@@ -47,13 +47,15 @@ REFUSALS = {
         lambda t: some("clicks", "about 4321")(t.with_columns(pl.col("clicks").cast(str))),
         "'clicks' (outcome) is text and has values that are no numbers",
     ),
-    "outside": Refusal(some("clicks", 4321), "has values outside the outcome space"),
-    "repeated": Refusal(some("user", 4321), "repeats an id in 2 rows"),
+    "outside": Refusal(some("clicks", 4321), "has values outside the allowed values"),
+    "repeated": Refusal(some("user", 4321), "has duplicate ids in 2 rows"),
     "repeated text": Refusal(
         lambda t: some("user", "4321")(t).with_columns(pl.col("user").cast(str)),
-        "repeats an id in 2 rows",
+        "has duplicate ids in 2 rows",
     ),
-    "no column": Refusal(lambda t: t.drop("market", "secret"), "there is no column 'market'"),
+    "no column": Refusal(
+        lambda t: t.drop("market", "secret"), "There is no column 'market' to use as cluster"
+    ),
     "ids of another type": Refusal(
         lambda t: t.with_columns(pl.col("user").cast(float)), "ids must be integers or strings"
     ),
@@ -66,7 +68,7 @@ REFUSALS = {
     ),
     "a kept value that cannot be shown": Refusal(
         lambda t: some("secret", "a\x1b[2J")(t.with_columns(pl.col("secret").cast(str))),
-        "column 'secret' (keep) has text with control characters",
+        "column 'secret' (passthrough) has text with control characters",
         kept=("secret",),
     ),
     "a cluster that cannot be shown": Refusal(
@@ -79,12 +81,12 @@ REFUSALS = {
     ),
     "a sale without a visit": Refusal(
         lambda t: some("visit", 0)(with_visits(t).with_columns(sale=1)),
-        "combinations that the implications rule out",
+        "combinations that the constraints rule out",
         SEVERAL,
     ),
     "spend without a sale": Refusal(
         lambda t: some("spend", 4321.0)(with_visits(t).with_columns(sale=0)),
-        "combinations that the implications rule out",
+        "combinations that the constraints rule out",
         SEVERAL,
     ),
     "a number is missing": Refusal(
@@ -95,7 +97,7 @@ REFUSALS = {
     "no rows": Refusal(lambda t: t.head(0), "the table has no rows"),
     "one arm in each cluster": Refusal(
         lambda t: t.filter(pl.col("market") % 2 == pl.col("treated")),
-        "arms were assigned to clusters as a whole",
+        "whole clusters were assigned",
     ),
     "no group": Refusal(
         lambda t: some("region", None)(with_groups(t)),
@@ -109,6 +111,6 @@ REFUSALS = {
         breakdowns=(("page", "place"),),
     ),
     "a breakdown that is not there": Refusal(
-        lambda t: t, "there is no column 'region'", breakdowns=(("region",),)
+        lambda t: t, "There is no column 'region' to use as breakdown", breakdowns=(("region",),)
     ),
 }

@@ -11,34 +11,25 @@ if TYPE_CHECKING:
 
     import clusterdp as cdp
     from clusterdp.cells.layout import Layout
-    from clusterdp.mechanisms.draw import CellRelease
-    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.mechanisms.draw import Question, ReleasedQuestion
 
 
 class Drawn(NamedTuple):
     """What a journal keeps of the cells of each question, and which table they are of."""
 
-    questions: tuple[CellRelease, ...]
+    questions: tuple[ReleasedQuestion, ...]
     table_tag: bytes
 
     def __bytes__(self) -> bytes:
         return pack_entry(pack_cells(self.questions), self.table_tag)
 
     @classmethod
-    def from_bytes(
-        cls,
-        stored: bytes,
-        mechanisms: Sequence[cdp.Mechanism],
-        layout: Layout,
-        spaces: Sequence[CategorySpace],
-    ) -> Drawn:
-        """What was kept of a release by these mechanisms."""
+    def from_bytes(cls, stored: bytes, questions: Sequence[Question], layout: Layout) -> Drawn:
+        """What was kept of a release of these questions."""
         arrays, tag = unpack_entry(stored)
-        return cls(unpack_cells(arrays, mechanisms, layout, spaces), tag)
+        return cls(unpack_cells(arrays, questions, layout), tag)
 
 
 def drawn_of(kept: bytes, published: cdp.Release) -> Drawn:
     """What a journal kept of a release that is published."""
-    mechanisms = [question.mechanism for question in published.questions]
-    spaces = [question.space for question in published.questions]
-    return Drawn.from_bytes(kept, mechanisms, published.layout, spaces)
+    return Drawn.from_bytes(kept, published.questions, published.layout)

@@ -44,14 +44,14 @@ def released(table: pl.DataFrame, **options: Any) -> cdp.Release:
     """A release of visits and orders."""
     chosen: dict[str, Any] = {
         "outcomes": {"visit": "0,1", "orders": "0..3"},
-        "implies": ["orders>0 -> visit"],
+        "constraint": ["orders>0 -> visit"],
         "mechanism": "optimal",
         "epsilon": 4,
         "unit": "user",
         "arm": "arm",
         "cluster": "market",
         "control": ARMS[0],
-        "keep": ["tier", "lone"],
+        "passthrough": ["tier", "lone"],
     }
     return cdp.release(table, **(chosen | options))
 
@@ -82,6 +82,7 @@ def estimate_of(*effects: cdp.Effect, shares: tuple[str, ...] = ()) -> cdp.Estim
         origin=Origin(
             data="published",
             n_clusters=7,
+            cluster="market",
             arm_sizes=(("A", 10_000), ("B", 10_000), ("C", 10_000)),
             shares=shares,
             made_by="clusterdp.estimate('published')",

@@ -31,7 +31,7 @@ def up_prob(numerator: int, width: int) -> Fraction:
 def category_probs(categories: Categories, row: Mapping[str, float]) -> dict[int, Fraction]:
     """The exact distribution of one row's category, with the probabilities of the machine.
 
-    A row outside the space, or one that breaks an implication, is in category −1.
+    A row outside the space, or one that breaks a constraint, is in category −1.
     """
     encoder = categories.encoder()
     encoded = encoder.encode({name: np.array([value]) for name, value in row.items()})

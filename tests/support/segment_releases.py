@@ -22,7 +22,8 @@ from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.mechanisms.draw import CellRelease
+    from clusterdp.channels import Channel
+    from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
 
@@ -116,7 +117,7 @@ def release_segments(
     space: CategorySpace,
     mechanism: Mechanism,
     rng: np.random.Generator,
-    holdout: int | None = None,
+    chosen_fold: int | None = None,
 ) -> SegmentRelease:
     """A release of some units, and one fold of it if asked for.
 
@@ -125,27 +126,26 @@ def release_segments(
         space: The categories.
         mechanism: What is released.
         rng: Where randomness comes from.
-        holdout: The fold to use alone.
+        chosen_fold: The fold to use alone.
     """
     layout = segment_layout(counts)
     totals = group_totals(counts.sum(axis=0), space, layout, mechanism)
-    cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
-    assert cells.channel is not None
-    released = cells.channel.simulate(counts, rng)
-    return read_segments(released, cells, layout, space, mechanism, holdout)
+    statistics, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
+    assert channel is not None
+    released = channel.simulate(counts, rng)
+    return read_segments(released, statistics, channel, layout, space, mechanism, chosen_fold)
 
 
 def read_segments(  # noqa: PLR0917 - the parts of a release
     released: IntArray,
-    published: CellRelease,
+    statistics: Statistics,
+    channel: Channel,
     layout: Layout,
     space: CategorySpace,
     mechanism: Mechanism,
-    holdout: int | None,
+    chosen_fold: int | None,
 ) -> SegmentRelease:
     """A release as estimators read it; axes of `released` as those of counts."""
-    statistics, channel = published
-    assert channel is not None
     outputs = ResponseValues.from_channel(channel, space)
     # [segment, fold, group, cluster, arm, response] to [segment, profile, response]
     by_profile = np.moveaxis(released, (3, 4), (1, 2))
@@ -154,7 +154,7 @@ def read_segments(  # noqa: PLR0917 - the parts of a release
     cluster_arm, fold, group = (
         axis.ravel() for axis in np.indices((layout.sizes.size, n_folds, n_groups))
     )
-    chosen = np.ones(len(fold), dtype=np.bool_) if holdout is None else fold == holdout
+    chosen = np.ones(len(fold), dtype=np.bool_) if chosen_fold is None else fold == chosen_fold
     flat, cluster_arm = flat[:, chosen], cluster_arm[chosen]
     groups = outputs.groups.ravel()[cluster_arm]
     values = outputs.values[groups]
@@ -168,12 +168,12 @@ def read_segments(  # noqa: PLR0917 - the parts of a release
         cells=cluster_arm,
         sizes=rows.sizes.sum(axis=0),
         shape=(len(layout.clusters), len(layout.arms)),
-        folds=None if holdout is not None else fold[chosen],
+        folds=None if chosen_fold is not None else fold[chosen],
         groups={BY: group[chosen]},
     )
     readings = tuple(reading for one in statistics for reading in one.sum_readings())
-    if holdout is not None:
-        readings = of_fold(readings, holdout)
+    if chosen_fold is not None:
+        readings = of_fold(readings, chosen_fold)
     whole = ProfileSums(
         sizes=profiles.sizes,
         sums=rows.sums.sum(axis=0),

@@ -24,7 +24,7 @@ ROUNDS = cdp.Number(0, 4)
 SPACES = together(
     (
         Categories(
-            declared=declare({"visit": "0,1", "sale": "0,1"}, implications=["sale -> visit"])
+            declared=declare({"visit": "0,1", "sale": "0,1"}, constraints=["sale -> visit"])
         ),
         Categories(
             declared=declare({"rounds": ROUNDS}),

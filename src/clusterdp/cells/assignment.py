@@ -272,8 +272,8 @@ def check_assignment(layout: Layout) -> None:
     if alone.mean() > 1 / 2 and alone.sum() > chance:
         raise DataError(
             f"{int(alone.sum()):,} of {int(several.sum()):,} clusters have units in one arm only: "
-            "arms were assigned to clusters as a whole. Give this column as assigned_by "
-            "(--assigned-by) instead of cluster"
+            "whole clusters were assigned. Use this column as the randomization unit: "
+            "randomization_unit (--randomization-unit) instead of cluster"
         )
 
 
@@ -295,6 +295,6 @@ def pooling_notes(layout: Layout, pooling: Pooling | None) -> tuple[str, ...]:
     n_units = int(layout.sizes[lacking].sum())
     left_out = (
         f"{counted(int(lacking.sum()), 'cluster')} ({n_units:,} units) without units in some arm: "
-        "no effect is compared there, and effects are of all others"
+        "effects are estimated in all others"
     )
     return (*notes, left_out)

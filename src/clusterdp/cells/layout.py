@@ -186,7 +186,7 @@ class Layout:
             )
         if self.sizes.min() < 0 or not self.complete.any():
             raise DataError(
-                "no cluster has units in every arm, so no effect can be compared; leave out "
+                "no cluster has units in every arm, so no effect can be estimated; leave out "
                 "cluster (--cluster)"
             )
 

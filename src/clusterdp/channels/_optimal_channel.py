@@ -78,7 +78,7 @@ def read_channels(
         outputs[channel, :, : len(one)] = decode.T
     groups = of_cells.to_numpy().reshape(layout.sizes.shape)
     if groups.min() < 0 or groups.max() >= len(by_channel):
-        raise FormatError("a cell names a channel that is not there")
+        raise FormatError("a cell names a randomizer that is missing")
     return {"tables": tables, "outputs": outputs, "groups": groups}
 
 
@@ -93,23 +93,23 @@ def _check_channels(listed: pl.DataFrame, n_metrics: int, n_categories: int) -> 
         _WEIGHTS: pl.List(pl.Int64),
     }
     if list(listed.schema.items()) != list(types.items()) or listed.is_empty():
-        raise FormatError(f"the channels do not have the columns {', '.join(types)}")
+        raise FormatError(f"the randomizers do not have the columns {', '.join(types)}")
     gaps = any(listed[name].null_count() for name in types)
     lengths = {_WEIGHTS: (n_categories,), _DECODE: (n_metrics,)}
     whole = all(are_whole(listed[name], length) for name, length in lengths.items())
     if gaps or not whole:
-        raise FormatError("the channels have gaps")
+        raise FormatError("the randomizers have gaps")
     weights = listed[_WEIGHTS].explode(empty_as_null=False)
     possible = listed[_WEIGHTS].list.max() > 0
     if not (weights.is_between(0, TABLE_TOTAL).all() and possible.all()):
-        raise FormatError("the channels have weights that are no probabilities")
+        raise FormatError("the randomizers have weights that are no probabilities")
     if not (listed[_DECODE].explode(empty_as_null=False).abs() < LARGEST_VALUE).all():
-        raise FormatError("the channels have outputs that are no numbers")
+        raise FormatError("the randomizers have outputs that are no numbers")
     steps = listed["channel"].diff().drop_nulls()
     follow = listed["channel"][0] == 0 and steps.is_in([0, 1]).all()
     numbered = listed.select(pl.int_range(pl.len()).over("channel") == pl.col(_RESPONSE))
     if not (follow and numbered.to_series().all()):
-        raise FormatError("the channels or their outputs are not in order")
+        raise FormatError("the randomizers or their outputs are not in order")
 
 
 # How far E[debiased | true] may be from true, of the largest output: 1e-9 where that is 10,000.
@@ -123,8 +123,8 @@ _MORE_ROOM = (1.0, 30.0, 1000.0)
 # Singular values below this share of the largest are taken as 0: such directions are mostly noise.
 _LEAST_SINGULAR = 1e-2
 _NONE_FOUND = (
-    "the solver found no channel of least variance for some cells; a plain one takes its place, "
-    "which is as private and as unbiased, but of more variance"
+    "the solver found no randomizer of least variance for some cells; a plain one takes its "
+    "place, equally private and unbiased, with more variance"
 )
 
 
@@ -356,7 +356,7 @@ def design_one(
     prior: FloatArray, values: FloatArray, weights: FloatArray, bound: OptimalBound
 ) -> Design:
     """The channel for one prior; arguments as for `design_optimal`."""
-    # Only owners design channels: whoever reads one does not load the solver.
+    # Only owners design channels: readers of one do not load the solver.
     from clusterdp.channels._solver.staircases import design_staircase, plain_design
 
     # Noise is drawn by now: whatever the solver does, there is a channel.
@@ -400,7 +400,7 @@ def _rounded(
     bound: OptimalBound,
     reveal_weight: int,
 ) -> Design | None:
-    """A channel in integers with what its outputs count as; None if there is none or not exact."""
+    """A channel in integers with what its outputs count as; None without an exact one."""
     if staircase is None:
         return None
     table, outputs = _to_table(staircase, reveal_weight)

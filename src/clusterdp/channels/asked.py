@@ -27,7 +27,7 @@ class AskedChannel:
     """The answers of everyone to a question: those of a channel, and "not asked", which is last.
 
     Attributes:
-        channel: What those who are asked go through.
+        channel: What the units that are asked go through.
         share: π.
         prior: What categories are thought to be like, from public numbers; axes `[category]`. The
             centre of a function is its mean under it.
@@ -81,7 +81,7 @@ class AskedChannel:
         return self._everyone(self.channel.read_numbers(numbers), numbers)
 
     def _everyone(self, debiased: FloatArray, values: FloatArray) -> FloatArray:
-        """u, from ỹ of those who are asked; the centre is the mean of values under the prior."""
+        """u, from ỹ of units that are asked; the center is the mean of values under the prior."""
         centre = (values @ self.prior)[..., np.newaxis]
         centre = np.broadcast_to(centre, debiased[..., :1].shape)
         return np.concatenate([centre + (debiased - centre) / self.share, centre], axis=-1)

@@ -20,6 +20,7 @@ from clusterdp.channels.base import KEEP_TOTAL
 from clusterdp.errors import ParameterError
 from clusterdp.privacy import accounting as acc
 from clusterdp.privacy.accounting import CLUSTER_AND_OUTCOME
+from clusterdp.privacy.statement import percent_rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +126,7 @@ class ClusterResponse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     @property
     def in_words(self) -> str:
         """How often a label is the true one, for people."""
-        share = acc.percent_rounded_up(float(Decimal(self.own) / KEEP_TOTAL))
+        share = percent_rounded_up(float(Decimal(self.own) / KEEP_TOTAL))
         others = "the other one" if self.n_labels == 2 else f"any of the other {self.n_labels - 1}"
         return f"a unit's own with probability {share}, else {others}"
 
@@ -135,7 +136,7 @@ def _check_labels(labels: tuple[str, ...]) -> None:
     if not 2 <= len(labels) <= MOST_LABELS:
         raise ParameterError(
             f"labels must be 2 to {MOST_LABELS:,} clusters, got {len(labels)}; name every cluster "
-            "that a unit can be in (labels=..., --labels)"
+            "that a unit can be in (labels, under [private_clusters])"
         )
     if len(set(labels)) < len(labels):
         raise ParameterError("labels name a cluster twice; name each once")

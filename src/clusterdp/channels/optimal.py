@@ -77,9 +77,9 @@ class DesignedRows(msgspec.Struct, frozen=True, kw_only=True):
 class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", tag="optimal"):
     """The channel of least variance, by what the rows cost on their own."""
 
-    cells_in_words: ClassVar[str] = "the number of the channel its rows went through (`channel`)"
+    cells_in_words: ClassVar[str] = "the number of the randomizer of its rows (`channel`)"
     released_in_words: ClassVar[str] = (
-        "`response` is the number of an output of the channel, and not an outcome."
+        "`response` is the code of the randomized response; it is not an outcome."
     )
 
     def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as a budget
@@ -118,8 +118,8 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
             return np.full(space.n_categories, 1 / space.n_categories)
         if len(self.prior) != space.n_categories:
             raise ParameterError(
-                f"prior has {len(self.prior)} numbers for an outcome space of "
-                f"{space.n_categories} values"
+                f"prior has {len(self.prior)} numbers, and the outcome has {space.n_categories} "
+                "allowed values"
             )
         return np.array(self.prior)
 
@@ -201,7 +201,7 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
     ) -> OptimalChannel:
         """The channel, from the published tables of cells and channels."""
         if channels is None:
-            raise FormatError("the table of channels is missing")
+            raise FormatError("the table of randomizers is missing")
         arrays = read_channels(channels, cells["channel"], layout, space.metric_values().shape)
         return self.restore(arrays, space)
 
@@ -229,18 +229,19 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
         channel = self.restore(arrays, space)
         return [
             Check.from_condition(
-                "cells have the channels that published numbers lead to",
-                "cells.parquet or channels.parquet has a channel that nothing explains",
+                "randomizers match the published numbers",
+                "cells.parquet or channels.parquet has a randomizer that does not match the "
+                "published numbers",
                 holds=self._explained(channel, space, histogram),
             ),
             Check.from_condition(
-                "channels are within what the rows cost",
-                "channels.parquet has a channel that costs more than the manifest says",
+                "randomizers satisfy their stated epsilon",
+                "channels.parquet has a randomizer that costs more than the manifest says",
                 holds=self.bound(space).allows(channel),
             ),
             Check.from_condition(
-                "channels are unbiased",
-                "channels.parquet has a channel whose outputs do not average to the outcome",
+                "randomizers are unbiased",
+                "channels.parquet has a randomizer whose outputs do not average to the outcome",
                 holds=channel.is_unbiased(),
             ),
         ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.channels.base import PRIOR_TOTAL
-from clusterdp.outcomes.look import nearest_distribution
+from clusterdp.outcomes.pilot import nearest_distribution
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
@@ -144,8 +144,8 @@ def _pivots(diagonal: FloatArray, beside: FloatArray) -> FloatArray:
     return pivots
 
 
-# The share of the uniform prior that is mixed in, for outcomes that noisy counts, or a reference,
-# show too seldom. Where a reference is right, it costs up to 0.013% of the noise at ε = 1 and 1.9%
+# The share of the uniform prior that is mixed in, for outcomes that noisy counts, or a baseline,
+# show too seldom. Where a baseline is right, it costs up to 0.013% of the noise at ε = 1 and 1.9%
 # at 4; 1% would cost up to 0.0014% and 0.3%. Where a tenth of the truth is uniform, the noise is up
 # to 0.07% and 3.9% above the least with 3%, and 0.11% and 9.9% with 1% (Hillstrom's funnel, two and
 # three binary metrics of 5%).

@@ -317,13 +317,13 @@ class ResampledRows(
         decoded = channel.decoded()[channel.groups.ravel()]
         return [
             Check.from_condition(
-                "priors follow from the noisy counts",
-                "cells.parquet has priors that the noisy counts do not lead to",
+                "priors match the noisy counts",
+                "cells.parquet has priors that do not match the noisy counts",
                 holds=follows,
             ),
             Check.from_condition(
-                "decode values follow from the priors",
-                "cells.parquet has decode values that its priors do not lead to",
+                "decode values match the priors",
+                "cells.parquet has decode values that do not match its priors",
                 holds=bool(np.allclose(stated, decoded, rtol=1e-12, atol=1e-12)),
             ),
         ]
@@ -435,7 +435,7 @@ class ResamplingBound:
 def nothing_left(epsilon: float, spent: float) -> str:
     """What to say where statistics cost the whole budget."""
     return (
-        f"noisy counts and sums cost {spent:.6g} of epsilon={epsilon:g}, which leaves nothing for "
+        f"noisy counts and sums cost {spent:.6g} of epsilon={epsilon:g}, and nothing is left for "
         f"the rows; give an epsilon above {spent:.6g}"
     )
 
@@ -455,8 +455,8 @@ def _check_common(rows: ResampledRows | ResamplingBudget) -> None:
 def _checked_bound(keep_weight: int, floor_weight: int, delta: float) -> ResamplingBound:
     if keep_weight == 0:
         raise ParameterError(
-            "rows would be kept with probability below 2^-52, so they would be noise alone; "
-            "lower resample_prob, or raise epsilon or prior_floor"
+            "rows would be kept with probability below 2^-52, so they would be only noise; lower "
+            "resample_prob, or raise epsilon or prior_floor"
         )
     return ResamplingBound(keep_weight=keep_weight, floor_weight=floor_weight, delta=delta)
 

@@ -15,18 +15,21 @@ import typer
 from clusterdp._lists import parse_names
 from clusterdp._text import plain_text
 from clusterdp.cli.console import (
-    AsJson,
     Folder,
-    errors_in_one_line,
     print_json,
     print_line,
-    print_text,
+    print_next,
+    print_screen,
+    reported_errors,
 )
+from clusterdp.cli.help import FIRST, HelpAll
+from clusterdp.document.text import terminal_width
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.effects.families import VARYING
 from clusterdp.estimation.estimate import estimate as estimate_effects
 from clusterdp.estimation.reading.rows import open_segments
+from clusterdp.estimation.report.screen import estimate_text
 from clusterdp.published.rows import released_row_errors
 
 if TYPE_CHECKING:
@@ -34,13 +37,13 @@ if TYPE_CHECKING:
 
 
 # Options that change what is written, and no number.
-_OUTPUTS = ("as_json", "csv", "plot", "html")
+_OUTPUTS = ("as_json", "csv", "plot", "html", "verbose")
 # How files of text may be called; places such as /dev/stdout have no ending.
 _CSV = (".csv", ".txt", "")
 _HTML = (".html", ".htm", "")
 
 
-@errors_in_one_line()
+@reported_errors()
 def estimate_command(
     context: typer.Context,
     folder: Folder,
@@ -48,33 +51,45 @@ def estimate_command(
         list[str] | None,
         typer.Option(
             help="What to measure: rounds (mean), rounds>=10 (share), p90(rounds), "
-            "median(rounds), dist(rounds) (distribution by arm), spend/visit (ratio). Repeatable; "
-            "every declared metric by default."
+            "median(rounds), dist(rounds) (distribution), spend/visit (ratio). Repeatable.",
+            rich_help_panel=FIRST,
         ),
     ] = None,
-    control: Annotated[str | None, typer.Option(help="The arm to compare with.")] = None,
+    control: Annotated[
+        str | None, typer.Option(help="The arm to compare with.", rich_help_panel="Method")
+    ] = None,
     segments: Annotated[
         str | None,
         typer.Option(
-            help="Your own table: a file (Parquet, CSV, NDJSON, Arrow), or the URL of a database "
-            "with --segments-query. It stays with you."
+            help="Your own table: a file, or a database with --segments-query.",
+            rich_help_panel=FIRST,
         ),
     ] = None,
     segments_query: Annotated[
-        str | None, typer.Option(help="The query whose rows are your table: 'select ...'.")
+        str | None,
+        typer.Option(
+            help="The query whose rows are your table: 'select ...'.", rich_help_panel="Method"
+        ),
     ] = None,
     on: Annotated[
-        str | None, typer.Option(help="Its column of ids; as in the release by default.")
+        str | None,
+        typer.Option(
+            help="Its column of ids; as in the release by default.", rich_help_panel="Method"
+        ),
     ] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Cut by a column, kept or joined; crossed: tier,region. Repeatable."),
+        typer.Option(
+            help="Segment by a column; crossed: tier,region. Repeatable.",
+            rich_help_panel=FIRST,
+        ),
     ] = None,
     adjust: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COL,...",
             help="Columns known before treatment to adjust for: CUPED, by Lin's regression.",
+            rich_help_panel=FIRST,
         ),
     ] = None,
     exposure: Annotated[
@@ -82,8 +97,9 @@ def estimate_command(
         typer.Option(
             metavar="NAME",
             help="Whether units were exposed: an outcome declared as 0,1, or a column of 0 and 1, "
-            "kept or joined. Adds effects on those exposed (CACE), with Anderson and Rubin's "
+            "passthrough or joined. Adds complier effects (CACE), with Anderson and Rubin's "
             "intervals.",
+            rich_help_panel="Method",
         ),
     ] = None,
     differences: Annotated[
@@ -92,53 +108,80 @@ def estimate_command(
             metavar="rest|pairs",
             help="Also compare each segment with the rest of its dimension, or with each other "
             "one, and test whether all are the same.",
+            rich_help_panel="Tests",
         ),
     ] = None,
     family: Annotated[
         str,
         typer.Option(
-            help="What varies among effects that are judged together: arms, segments, metrics. "
-            "Holm's and BH's p-values and simultaneous intervals hold for a whole family.",
+            help="What varies within a multiple-testing family: arms, segments, metrics. Holm's "
+            "and BH's p-values and simultaneous intervals hold for a whole family.",
+            rich_help_panel="Tests",
         ),
     ] = ",".join(VARYING),
-    holdout: Annotated[
+    fold: Annotated[
         int | None,
         typer.Option(
             metavar="FOLD",
             help="Use one fold alone: segments may be chosen by looking at the others.",
+            rich_help_panel="Method",
         ),
     ] = None,
     unstratified: Annotated[
         bool,
-        typer.Option("--unstratified", help="Compare overall means instead of within clusters."),
+        typer.Option(
+            "--unstratified",
+            help="Compare overall means instead of within clusters.",
+            rich_help_panel="Method",
+        ),
     ] = False,
     rows_only: Annotated[
-        bool, typer.Option("--rows-only", help="Use rows alone, without noisy sums and counts.")
+        bool,
+        typer.Option(
+            "--rows-only",
+            help="Use rows alone, without noisy sums and counts.",
+            rich_help_panel="Method",
+        ),
     ] = False,
     shares: Annotated[
         str | None,
         typer.Option(
             metavar="ARM=SHARE,...",
             help="Shares that the arms were meant to have, to check sample ratios against.",
+            rich_help_panel="Tests",
         ),
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
-    as_json: AsJson = False,
-    csv: Annotated[Path | None, typer.Option(help="Write a CSV file.")] = None,
+    level: Annotated[float, typer.Option(help="Confidence level.", rich_help_panel="Tests")] = 0.95,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")
+    ] = False,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write a CSV file.", rich_help_panel=FIRST)
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw a forest plot (.svg, .png or .pdf).")
+        Path | None,
+        typer.Option(help="Draw a forest plot (.svg, .png or .pdf).", rich_help_panel="Output"),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write a page to share, which opens in any browser.")
+        Path | None,
+        typer.Option(
+            help="Write a page to share, which opens in any browser.", rich_help_panel=FIRST
+        ),
     ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Show all columns, passed checks and method notes.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
+    help_all: HelpAll = False,  # noqa: ARG001 - it prints and exits
 ) -> None:
-    """Estimate effects with intervals from a published folder, overall and in your own segments.
+    """Estimate effects with confidence intervals, overall and in your own segments.
 
-    clusterdp estimate published/ --segments crm.csv --on user --by tier --by tier,region
-
-    clusterdp estimate published/ --metric "rounds>=10" --metric "p90(rounds)" --metric spend/visit
-
-    clusterdp estimate published/ --exposure clicked --metric spend
+    clusterdp estimate published/ --segments crm.csv --by tier
     """
     # What cannot be written later is refused now.
     if plot is not None:
@@ -146,9 +189,9 @@ def estimate_command(
 
         new_figure(plot, (1, 1))
     if csv is not None and csv.suffix.lower() not in _CSV:
-        raise ParameterError(f"csv (--csv) writes text, got {csv.name!r}; name it .csv")
+        raise ParameterError(f"--csv writes a CSV file, got {csv.name!r}. Fix: name it .csv.")
     if html is not None and html.suffix.lower() not in _HTML:
-        raise ParameterError(f"html (--html) writes a page, got {html.name!r}; name it .html")
+        raise ParameterError(f"--html writes a page, got {html.name!r}. Fix: name it .html.")
     written = [path for path in (csv, plot, html) if path is not None]
     for path in written:
         _check_not_input(path, folder, segments)
@@ -165,7 +208,7 @@ def estimate_command(
         exposure=exposure,
         differences=differences,  # type: ignore[arg-type]  # it is checked there
         family=family,
-        holdout=holdout,
+        fold=fold,
         shares=None if shares is None else _parse_shares(shares),
         level=level,
     )
@@ -179,9 +222,24 @@ def estimate_command(
     if as_json:
         print_json(result.to_dict())
         return
-    print_text(str(result))
-    for path in written:
-        print_line(f"wrote {path}")
+    print_screen(estimate_text(result, terminal_width(), verbose=verbose))
+    if written:
+        print_line(f"Wrote {' and '.join(map(str, written))}")
+    _print_ideas(
+        {
+            "--by COLUMN for segments": not by,
+            "--differences rest to compare segments": bool(by) and not differences,
+            "--html report.html to share": html is None,
+            "-v for more": not verbose,
+        }
+    )
+
+
+def _print_ideas(ideas: dict[str, bool]) -> None:
+    """Print the options that may be added."""
+    fitting = [idea for idea, fits in ideas.items() if fits]
+    if fitting:
+        print_next(f"add {', '.join(fitting)}")
 
 
 def _parse_shares(text: str) -> dict[str, float]:
@@ -189,7 +247,9 @@ def _parse_shares(text: str) -> dict[str, float]:
         pairs = [entry.rsplit("=", 1) for entry in text.split(",")]
         return {arm.strip(): float(share) for arm, share in pairs}
     except ValueError:
-        raise ParameterError(f"shares reads ARM=SHARE,ARM=SHARE; got {text!r}") from None
+        raise ParameterError(
+            f"Cannot read --shares {text!r}. Fix: write ARM=SHARE,ARM=SHARE."
+        ) from None
 
 
 def _check_not_input(path: Path, folder: str, segments: str | None) -> None:
@@ -197,14 +257,14 @@ def _check_not_input(path: Path, folder: str, segments: str | None) -> None:
     place = path.resolve()
     read = [folder] if segments is None else [folder, segments]
     if any(place.is_relative_to(Path(source).resolve()) for source in read):
-        raise OutputError(f"{path} is what is being read; write somewhere else")
+        raise OutputError(f"{path} is an input. Nothing was written. Fix: choose another path.")
 
 
 def _command(context: typer.Context) -> str:
     """The command that makes the same estimate: without outputs, and files by their names alone."""
     words = ["clusterdp", "estimate"]
     for option in context.command.params:
-        value = context.params[str(option.name)]
+        value = context.params.get(str(option.name))
         if option.name in _OUTPUTS or not value or value == option.default:
             continue
         if option.param_type_name == "argument":
@@ -227,7 +287,7 @@ def _write_page(result: Estimate, path: Path) -> None:
     try:
         path.write_text(result.to_html(), encoding="utf-8")
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or 'no such place'}") from None
+        raise OutputError(f"Cannot write {path}: {error.strerror or 'invalid path'}.") from None
 
 
 def _write_csv(result: Estimate, path: Path) -> None:
@@ -237,17 +297,17 @@ def _write_csv(result: Estimate, path: Path) -> None:
     try:
         result.to_polars().with_columns(texts).rename(plain_text).write_csv(path)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or 'no such place'}") from None
+        raise OutputError(f"Cannot write {path}: {error.strerror or 'invalid path'}.") from None
 
 
 _CSV_SUFFIX, _PARQUET = ".csv", ".parquet"
 
 
-@errors_in_one_line()
+@reported_errors()
 def calibrate_command(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="The file to write: .parquet or .csv.")],
-    holdout: Annotated[
+    fold: Annotated[
         int | None, typer.Option(metavar="FOLD", help="The rows of one fold alone.")
     ] = None,
 ) -> None:
@@ -258,10 +318,12 @@ def calibrate_command(
     if out.suffix not in {_CSV_SUFFIX, _PARQUET}:
         raise ParameterError(f"out must end in {_PARQUET} or {_CSV_SUFFIX}, got {out.name!r}")
     if out.resolve().is_relative_to(Path(folder).resolve()):
-        raise OutputError(f"{out} is inside the published folder; write somewhere else")
+        raise OutputError(f"{out} is inside the published folder. Fix: choose another path.")
     if not out.resolve().parent.is_dir():
-        raise OutputError(f"cannot write {out}: there is no folder {out.parent}; make it first")
-    rows = calibrated_rows(folder, holdout=holdout)
+        raise OutputError(
+            f"Cannot write {out}: there is no folder {out.parent}. Fix: make it first."
+        )
+    rows = calibrated_rows(folder, fold=fold)
     with released_row_errors():
         (rows.sink_csv if out.suffix == _CSV_SUFFIX else rows.sink_parquet)(out)
-    print_line(f"wrote {out}")
+    print_line(f"Wrote {out}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from clusterdp.cli import analyst, folders, ledger, owner, reproduce
+from clusterdp.cli.help import ScreenHelp
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,22 +16,31 @@ app = typer.Typer(
     # A traceback with local variables would show data.
     pretty_exceptions_enable=False,
     help="Publish user-level results of a randomized experiment under label differential privacy, "
-    "and measure effects from them.",
+    "and measure effects from them.\n\nclusterdp init users.parquet",
 )
 
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "release": owner.release_command,
-    "plan": owner.plan_command,
-    "estimate": analyst.estimate_command,
-    "calibrate": analyst.calibrate_command,
-    "inspect": folders.inspect_command,
-    "verify": folders.verify_command,
-    "errata": folders.errata_command,
-    "reproduce": reproduce.reproduce_command,
+# In the order of work.
+_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Owner": {
+        "init": owner.init_command,
+        "plan": owner.plan_command,
+        "release": owner.release_command,
+    },
+    "Analyst": {
+        "inspect": folders.inspect_command,
+        "estimate": analyst.estimate_command,
+        "verify": folders.verify_command,
+        "calibrate": analyst.calibrate_command,
+    },
+    "Other": {"errata": folders.errata_command, "reproduce": reproduce.reproduce_command},
 }
-for name, command in _COMMANDS.items():
-    app.command(name)(command)
-app.add_typer(ledger.app, name="ledger")
+# Their options do not fit one screen.
+_LONG = ("plan", "release", "estimate")
+for panel, commands in _COMMANDS.items():
+    for name, command in commands.items():
+        kind = ScreenHelp if name in _LONG else None
+        app.command(name, cls=kind, rich_help_panel=panel)(command)
+app.add_typer(ledger.app, name="ledger", rich_help_panel="Owner")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -48,4 +58,4 @@ def _options(
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Options of no command in particular."""
+    """Options of the program itself."""

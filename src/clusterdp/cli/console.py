@@ -1,4 +1,4 @@
-"""What every command shares: output for people and machines, progress, errors in one line.
+"""What every command shares: output for people and machines, progress, errors.
 
 Options of the commands: those of the owner's functions, and those that commands share.
 """
@@ -9,18 +9,19 @@ import faulthandler
 import json
 import math
 import os
+import re
 import signal
 import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from clusterdp._progress import NoProgress
 from clusterdp._text import is_plain, plain_text
-from clusterdp.document.text import terminal_width, wrapped
+from clusterdp.document.text import remark, terminal_width, wrapped
 from clusterdp.errors import ClusterDPError, OwnerNotice
 
 if TYPE_CHECKING:
@@ -36,6 +37,19 @@ if TYPE_CHECKING:
 REFUSED = 2
 _STDERR = 2
 INTERRUPTED = 130
+# What is bold, yellow, red and dim on a terminal: the answer, warnings, errors, the next step.
+_PLAIN = "\033[0m"
+_STYLES = (
+    (r"\A.+", "\033[1m"),
+    (r"^warning:", "\033[33m"),
+    (r"^error:", "\033[31m"),
+    (r"^Next:.*(?:\n  .*)*", "\033[2m"),
+)
+# How signs are spelled where the encoding of a terminal does not have them.
+_SPELLED = str.maketrans(
+    {"ε": "epsilon", "δ": "delta", "→": "->", "–": "-", "−": "-", "±": "+-", "∞": "inf", "×": "x"}
+    | {"│": "|", "─": "-", "●": "o", "┼": "+", "█": "#", "░": ".", "≥": ">=", "≤": "<=", "…": "..."}
+)
 
 
 def console() -> Console:
@@ -52,17 +66,53 @@ def print_line(text: str) -> None:
 
 def print_text(text: str) -> None:
     """A text for people that is laid out already."""
-    sys.stdout.write(plain_text(text, "\n") + "\n")
+    _write(sys.stdout, text)
+
+
+def print_screen(text: str) -> None:
+    """A text for people whose first line is the answer."""
+    _write(sys.stdout, text, has_answer=True)
 
 
 def print_note(text: str) -> None:
-    """A note for people: wrapped on a terminal, one line elsewhere."""
-    print_text("\n".join(wrapped(f"note: {text}", terminal_width(), "  ")))
+    """A note for people."""
+    print_text("\n".join(remark("note", text, terminal_width())))
+
+
+def print_next(text: str) -> None:
+    """What to do next."""
+    print_text("\n".join(wrapped(f"Next: {text}", terminal_width(), "  ")))
 
 
 def print_aside(text: str) -> None:
     """A line for people that is no result: it does not get into what scripts read."""
-    sys.stderr.write(plain_text(text, "\n") + "\n")
+    _write(sys.stderr, text)
+
+
+def print_error(message: str) -> None:
+    """An error: what is wrong, then what was not done and the fix, each in a line of its own.
+
+    Messages are sentences. The first one says what is wrong.
+    """
+    first, *rest = re.split(r"(?<=[.?!]) +(?=[A-Z])|\n+", plain_text(message, "\n").strip())
+    lines = remark("error", first.removesuffix("."), terminal_width())
+    paragraphs = re.sub(r" (?=Fix: )", "\n", " ".join(rest)).splitlines()
+    below = [line for one in paragraphs for line in wrapped(f"  {one}", terminal_width(), "  ")]
+    _write(sys.stderr, "\n".join([*lines, *([""] if below else []), *below]))
+
+
+def _write(stream: TextIO, text: str, *, has_answer: bool = False) -> None:
+    """Write a text: in color on a terminal, and with the letters that its encoding has."""
+    shown = plain_text(text, "\n")
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        shown.encode(encoding)
+    except UnicodeEncodeError:
+        shown = shown.translate(_SPELLED).encode(encoding, "replace").decode(encoding)
+    if stream.isatty() and "NO_COLOR" not in os.environ:
+        for pattern, style in _STYLES[0 if has_answer else 1 :]:
+            shown = re.sub(pattern, rf"{style}\g<0>{_PLAIN}", shown, flags=re.MULTILINE)
+    stream.write(shown + "\n")
 
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
@@ -105,7 +155,7 @@ def _finite(content: Any) -> Any:
 def _without_library_output() -> Iterator[None]:
     """Keep what libraries print past Python out of the terminal: where they panicked, and on what.
 
-    They raise an error as well, which is reported in one line. `CLUSTERDP_DEBUG` shows all of it.
+    They raise an error as well, which is reported. `CLUSTERDP_DEBUG` shows all of it.
     """
     try:
         ours = sys.stderr.fileno() == _STDERR and "CLUSTERDP_DEBUG" not in os.environ
@@ -133,14 +183,14 @@ def _without_library_output() -> Iterator[None]:
 
 
 @contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """Turn what a user can act on into one line and exit code 2."""
-    with _without_library_output(), _reported_in_one_line():
+def reported_errors() -> Iterator[None]:
+    """Turn what a user can act on into a message and exit code 2."""
+    with _without_library_output(), _reporting():
         yield
 
 
 @contextmanager
-def _reported_in_one_line() -> Iterator[None]:
+def _reporting() -> Iterator[None]:
     import typer
 
     # Asked to stop, a run cleans up behind itself as if interrupted.
@@ -149,10 +199,10 @@ def _reported_in_one_line() -> Iterator[None]:
     try:
         yield
     except ClusterDPError as error:
-        sys.stderr.write(f"error: {plain_text(str(error))}\n")
+        print_error(str(error))
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: nothing was published\n")
+        print_aside("interrupted: nothing was published")
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -168,8 +218,7 @@ def owner_notices() -> Iterator[None]:
         if not issubclass(category, OwnerNotice):
             usual(message, category, *where)
         else:
-            text = f"WARNING, for your eyes only: {plain_text(str(message))}"
-            sys.stderr.write(f"\033[1;31m{text}\033[0m\n" if sys.stderr.isatty() else f"{text}\n")
+            print_aside("\n".join(remark("warning", str(message), terminal_width())))
 
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]  # it takes what it needs
@@ -177,13 +226,14 @@ def owner_notices() -> Iterator[None]:
 
 
 class Bars:
-    """Progress bars on a terminal."""
+    """Progress bars on a terminal, from the first stage on: before that there may be a question."""
 
     def __init__(self, bars: RichProgress) -> None:
         self._bars = bars
 
     def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
         """Start a bar; returns what to call with rows done."""
+        self._bars.start()
         task = self._bars.add_task(name, total=n_rows or None)
         return lambda done: self._bars.advance(task, done)
 
@@ -203,11 +253,15 @@ def progress_bars() -> Iterator[Progress]:
         rich.MofNCompleteColumn(),
         rich.TimeRemainingColumn(),
     )
-    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    bars = rich.Progress(*columns, console=Console(stderr=True), transient=True)
+    try:
         yield Bars(bars)
+    finally:
+        bars.stop()
 
 
 Folder = Annotated[
     str, typer.Argument(help="A published folder, or its address in a store (s3://...).")
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

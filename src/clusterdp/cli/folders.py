@@ -13,18 +13,18 @@ from clusterdp.cli.console import (
     REFUSED,
     AsJson,
     Folder,
-    errors_in_one_line,
+    Verbose,
     print_json,
     print_line,
     print_note,
-    print_pairs,
     print_text,
+    reported_errors,
 )
-from clusterdp.document.model import Section, Table
-from clusterdp.document.text import in_plain_text, to_lines
+from clusterdp.document.model import Facts, Section, Table
+from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
-from clusterdp.published.document import summary, visible_effects
+from clusterdp.published.document import overview, particulars
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.folder import ERRATA
@@ -33,15 +33,15 @@ from clusterdp.storage.reading import open_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clusterdp.document.model import Part
     from clusterdp.estimation.cluster_gain import ClusterGain
 
-_WIDTH = 80
-_UNSEALED = "erratum (not sealed)"
+_UNSEALED = "Erratum (not sealed)"
 
 
-@errors_in_one_line()
-def inspect_command(folder: Folder, *, as_json: AsJson = False) -> None:
-    """Show what a published folder is, what it promises, and what can be seen in it.
+@reported_errors()
+def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson = False) -> None:
+    """Describe a release: privacy, columns, detectable effects.
 
     clusterdp inspect published/
     """
@@ -52,20 +52,23 @@ def inspect_command(folder: Folder, *, as_json: AsJson = False) -> None:
     if as_json:
         about: dict[str, Any] = {"assumed": view.seen.assumed, "visible": view.seen.to_dict()}
         gains = [one.to_dict() for one in cluster_gains(release)]
-        about |= {"in_words": manifest.guarantee.in_words, "notes": view.notes}
-        about |= {"homogeneity": gains, "errata": errata}
+        about |= {"privacy": str(manifest.terms.guarantee), "notes": view.notes}
+        about |= {"variance_reduction": gains, "errata": errata}
         print_json({**msgspec.to_builtins(manifest), **about})
         return
-    remarks = [*(("note", note) for note in view.notes), *((_UNSEALED, line) for line in errata)]
-    pairs = [(name, in_plain_text(text)) for name, text in summary(manifest).pairs]
-    print_pairs([*pairs, *remarks])
-    shown = [visible_effects(view), *_gain_tables(cluster_gains(release))]
-    print_text("\n".join(to_lines(shown, _WIDTH)))
+    shown: list[Part | Section] = [
+        *overview(view),
+        *([Facts([(_UNSEALED, line) for line in errata])] if errata else []),
+    ]
+    if verbose:
+        shown += [*particulars(view), *_gain_tables(cluster_gains(release))]
+    print_text(to_screen(shown, terminal_width()))
+    print_text(f"\nNext: clusterdp estimate {folder}")
 
 
-@errors_in_one_line()
+@reported_errors()
 def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
-    """Check that a folder is undamaged and that everything in it follows from the rest.
+    """Check a release: checksums, guarantee, consistency.
 
     clusterdp verify published/
     """
@@ -85,7 +88,7 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
         raise typer.Exit(REFUSED)
 
 
-@errors_in_one_line()
+@reported_errors()
 def errata_command(
     folder: Folder,
     text: Annotated[str, typer.Argument(help="What turned out to be wrong, in one line.")],
@@ -103,10 +106,7 @@ def errata_command(
 
 
 def _gain_tables(gains: list[ClusterGain]) -> Iterator[Section]:
-    """What clusters took off sampling variances, metric by metric."""
+    """How much stratification reduced sampling variances, metric by metric."""
     for metric, found in itertools.groupby(gains, key=lambda one: one.metric):
-        title = (
-            f"what clusters take off the sampling variance of mean {metric}, estimated from rows "
-            "(± standard errors; more is better)"
-        )
+        title = f"Variance reduction from stratification: {metric} (± SE; more is better)"
         yield Section(title, [Table("", [GAIN_HEADER, *(one.row() for one in found)])])

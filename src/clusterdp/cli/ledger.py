@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clusterdp._text import counted
 from clusterdp.cli.console import (
     REFUSED,
     AsJson,
-    errors_in_one_line,
     print_json,
     print_line,
+    print_next,
+    print_note,
+    print_screen,
     print_text,
+    reported_errors,
 )
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.balance import budget_in_short
@@ -47,7 +51,7 @@ def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:
         return _new_passphrase()
     if PASSPHRASE in os.environ and not has_key_file:
         raise LedgerError(
-            f"{PASSPHRASE} is set, but the ledger would keep keys unencrypted: add --passphrase"
+            f"{PASSPHRASE} is set, but keys would not be encrypted. Fix: add --passphrase."
         )
     return None
 
@@ -58,17 +62,17 @@ def _new_passphrase() -> str:
     if given is not None:
         return given
     if not sys.stdin.isatty():
-        raise LedgerError(f"there is no terminal to ask for a passphrase: set {PASSPHRASE}")
+        raise LedgerError(f"There is no terminal to ask for a passphrase. Fix: set {PASSPHRASE}.")
     given = getpass("passphrase for the new ledger: ")
     if getpass("again: ") != given:
-        raise LedgerError("the two passphrases differ; try again")
+        raise LedgerError("The two passphrases differ. Fix: try again.")
     return given
 
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Budgets that several releases about the same people share.",
+    help="Budgets that several releases about the same units share.",
 )
 
 Where = Annotated[
@@ -81,7 +85,7 @@ Reason = Annotated[str | None, typer.Option(help="One line that the ledger keeps
 
 
 @app.command("init")
-@errors_in_one_line()
+@reported_errors()
 def init_ledger(
     where: Where,
     cap_epsilon: Annotated[
@@ -116,24 +120,23 @@ def init_ledger(
     made = Ledger.create(
         where, cap_epsilon, cap_delta, passphrase=chosen, key_file=key_file, tight=tight
     )
-    print_line(
-        f"made {made}: {budget_in_short(made.cap)} for each population: {made.cap.in_odds()}"
-    )
+    meaning = made.cap.statement().short
+    print_line(f"Made {made}. Budget cap of each population: {budget_in_short(made.cap)}.")
+    print_line(f"At the cap: {meaning}")
     if made.tight:
-        print_line(
-            "note: tight composition decides. It holds only if the parameters of later "
-            "releases are not chosen from earlier results; if they are, make a ledger without "
-            "--tight"
+        print_note(
+            "Tight composition decides. It is valid only if earlier results do not influence the "
+            "parameters of later releases. Otherwise make a ledger without --tight."
         )
     if made.protection == "none":
-        print_line(
-            "note: the key of an unfinished release is not encrypted, and whoever reads it can "
-            "undo the noise of that release; --key-file or --passphrase encrypts it"
+        print_note(
+            "Keys of unfinished releases are not encrypted. Anyone who reads one can remove the "
+            "row noise of that release. Encrypt them: --key-file or --passphrase."
         )
 
 
 @app.command("show")
-@errors_in_one_line()
+@reported_errors()
 def show_ledger(
     where: Where,
     population: Annotated[str | None, typer.Option(help="Only this population.")] = None,
@@ -145,18 +148,19 @@ def show_ledger(
         ),
     ] = False,
 ) -> None:
-    """Show what was spent, by which releases, and what is left."""
+    """Show what was spent, by which releases, and what remains."""
     statement = Ledger(where).show(population)
     if as_csv:
         print_text(statement.to_csv().rstrip("\n"))
     elif as_json:
         print_json(statement.to_dict())
     else:
-        print_text(str(statement))
+        print_screen(str(statement))
+        print_next(f"clusterdp ledger verify {where} (prints the hash to keep elsewhere)")
 
 
 @app.command("verify")
-@errors_in_one_line()
+@reported_errors()
 def verify_ledger(
     where: Where,
     head: Annotated[
@@ -176,52 +180,54 @@ def verify_ledger(
         raise typer.Exit(REFUSED)
     if not as_json:
         last = ledger.head()
-        print_line(f"the history is intact; entries: {last.number + 1}; hash of the last entry:")
-        print_line(last.hash)
+        print_line(f"The history is intact: {counted(last.number + 1, 'entry')}.")
+        print_line(f"Keep this hash elsewhere: {last.hash}")
 
 
 @app.command("close")
-@errors_in_one_line()
+@reported_errors()
 def close_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
-    """Give up a release that cannot be finished. Its budget stays spent, its key is wiped.
+    """Abandon a release that cannot be finished. Its budget stays spent, its key is wiped.
 
     clusterdp ledger close budget.db ID --reason "the table is gone"
     """
     closed = Ledger(where).close(release_id, reason)
     stays = f"{_cost(closed)} stays spent, and its key is wiped"
     if closed.status == "committed":
-        print_line(f"release {release_id} is published at {closed.folder}, now recorded: {stays}")
+        print_line(
+            f"Release {release_id} is published at {closed.folder}, and now recorded: {stays}."
+        )
         return
-    print_line(f"closed release {release_id}: {stays}")
+    print_line(f"Abandoned release {release_id}: {stays}.")
     ended = closed.ended or {}
     _print_left(ended)
     if "sealed_sha256" in ended:
         place = ended.get("sealed_for", "an unknown place")
-        print_line(
-            f"note: it was about to be published at {place}; a folder whose manifest.json has "
-            f"the SHA-256 {ended['sealed_sha256']} is this release"
+        print_note(
+            f"It was about to be published at {place}. A folder whose manifest.json has the "
+            f"SHA-256 {ended['sealed_sha256']} is this release."
         )
 
 
 @app.command("cancel")
-@errors_in_one_line()
+@reported_errors()
 def cancel_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
     """Give back the budget of a release that drew nothing. Its key is wiped.
 
     clusterdp ledger cancel budget.db ID
     """
     cancelled = Ledger(where).cancel(release_id, reason)
-    print_line(f"cancelled release {release_id}: {_cost(cancelled)} is given back")
+    print_line(f"Cancelled release {release_id}: {_cost(cancelled)} is available again.")
     _print_left(cancelled.ended or {})
 
 
 def _print_left(ended: dict[str, Any]) -> None:
     if "left" in ended:
-        print_line(f"note: {ended['left']}; remove it there")
+        print_note(f"{ended['left']}. Remove it there.")
     if "at_work" in ended:
-        print_line(
-            f"note: a run is at work at {ended['at_work']}, and removes what it made when it finds "
-            "this; if you kill it instead, run this command again"
+        print_note(
+            f"A run is at work at {ended['at_work']}. It removes what it made when it finds this. "
+            "If you stop it instead, run this command again."
         )
 
 

@@ -1,4 +1,6 @@
-"""`clusterdp plan`: compare mechanisms before any outcome is read, and write a plan.
+"""`clusterdp init`: draft an experiment file.
+
+`clusterdp plan`: compare mechanisms before any outcome is read, and write a plan.
 
 `clusterdp release`: what is shown before and after, and progress while it runs.
 """
@@ -6,53 +8,65 @@
 from __future__ import annotations
 
 import inspect
-import textwrap
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from clusterdp.cli.console import (
-    errors_in_one_line,
+    REFUSED,
+    Verbose,
     owner_notices,
     print_aside,
     print_json,
     print_line,
     print_note,
-    print_pairs,
     print_text,
     progress_bars,
+    reported_errors,
 )
+from clusterdp.cli.help import FIRST, HelpAll
 from clusterdp.cli.ledger import ask_passphrase
+from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.owner import plan as owner
+from clusterdp.owner.drafting import PublicColumns, draft_experiment
 from clusterdp.owner.job import ReleaseJob
-from clusterdp.owner.keywords import in_lines, later_options
+from clusterdp.owner.keywords import EXPERIMENT, release_line
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
-from clusterdp.spec.fields import DECLARED, flag_of
-from clusterdp.spec.parse import change_options, parse, read_options
+from clusterdp.sources.source import NamedSource
+from clusterdp.spec.experiment import (
+    ExperimentFile,
+    is_experiment,
+    refuse_existing,
+    write_experiment,
+    write_new,
+)
+from clusterdp.spec.fields import DECLARED, PANELS, flag_of
+from clusterdp.spec.parse import parse
 from clusterdp.storage.folder import has_scheme
 from clusterdp.storage.store import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterdp._progress import Progress
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import PendingRelease, Published
     from clusterdp.spec.request import Request
 
 
-BUDGET, OUTPUT = DECLARED["ledger"].panel, DECLARED["out"].panel
-Spec = Annotated[
-    Path | None, typer.Option(help="Options in a TOML file; the command line overrides it.")
-]
-OwnerJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)]
+_PLANNING, _BUDGET = "Planning", "Budget and recovery"
+OwnerJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_PLANNING)]
 _Command = TypeVar("_Command", bound="Callable[..., None]")
 
 
 def with_options(function: Callable[..., Any]) -> Callable[[_Command], _Command]:
-    """Give a command the input table and every option that a function of Python takes.
+    """Give a command the input table and every option of a function of Python that has a flag.
 
     The command takes them as `**given`, each by its name; those that were not given are None.
     """
@@ -61,24 +75,14 @@ def with_options(function: Callable[..., Any]) -> Callable[[_Command], _Command]
     def decorate(command: _Command) -> _Command:
         own = inspect.signature(command, eval_str=True)
         kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        options = [_parameter(name) for name in DECLARED if name in names]
+        with_flags = [name for panel in PANELS.values() for name in panel]
+        options = [
+            _parameter(name) for name in with_flags if name in names and name not in own.parameters
+        ]
         command.__signature__ = own.replace(parameters=[*options, *kept])  # type: ignore[attr-defined]  # typer reads it
         return command
 
     return decorate
-
-
-def request_of(given: dict[str, Any], spec: Path | None, plan: Path | None = None) -> Request:
-    """What a command asks for: the options of a file, overridden by the command line."""
-    if spec is not None and plan is not None:
-        raise ParameterError("--plan and --spec exclude each other; leave out --spec")
-    if spec is None:
-        request = owner.with_plan(given, plan)
-    else:
-        request = parse(change_options(read_options(spec), given))
-    if request.options.input is None:
-        raise ParameterError("missing: the input table; give it as an argument")
-    return request
 
 
 def _parameter(name: str) -> inspect.Parameter:
@@ -86,7 +90,7 @@ def _parameter(name: str) -> inspect.Parameter:
     declared = DECLARED[name]
     shown: Any
     if name == "input":
-        shown = typer.Argument(metavar="INPUT", help=declared.text)
+        shown = typer.Argument(metavar="EXPERIMENT|TABLE", help=declared.text)
     else:
         shown = typer.Option(
             f"--{flag_of(name)}",
@@ -106,55 +110,131 @@ def _command_line_type(types: tuple[Any, ...]) -> Any:
     return types[0]
 
 
-@errors_in_one_line()
+@reported_errors()
+def init_command(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help=DECLARED["input"].text.partition(", or ")[2])
+    ],
+    unit: Annotated[str | None, typer.Option(help=DECLARED["unit"].text)] = None,
+    arm: Annotated[str | None, typer.Option(help=DECLARED["arm"].text)] = None,
+    cluster: Annotated[str | None, typer.Option(help=DECLARED["cluster"].text)] = None,
+    query: Annotated[str | None, typer.Option(help=DECLARED["query"].text)] = None,
+    delimiter: Annotated[str | None, typer.Option(help=DECLARED["delimiter"].text)] = None,
+    out: Annotated[Path, typer.Option(help="The experiment file to write.")] = Path(EXPERIMENT),
+) -> None:
+    """Draft an experiment file for your table. Reads no outcomes.
+
+    clusterdp init users.parquet --unit user --arm treated
+
+    It reads names and declared types of columns and the number of rows. It reads
+    values only of the columns that you name.
+    """
+    refuse_existing(out)
+    source = NamedSource(name=table, query=query, delimiter=delimiter)
+    draft = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
+    write_new(out, draft.text)
+    print_line(f"Wrote {out}: {', '.join(draft.found)}. No outcome was read.")
+    print_line(f"Next: fill in what is open, then clusterdp plan {out}")
+
+
+@reported_errors()
 @with_options(owner.plan)
 def plan_command(
     *,
-    spec: Spec = None,
-    out: Annotated[Path, typer.Option(help="The plan to write.", rich_help_panel=OUTPUT)] = Path(
-        "plan.toml"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep what you declared as an experiment file, with its lock.",
+            rich_help_panel=FIRST,
+        ),
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(
             help="Write a page for a meeting: what can be detected at each epsilon, where epsilon "
             "goes, and the commands. It opens in any browser.",
-            rich_help_panel=OUTPUT,
+            rich_help_panel=_PLANNING,
         ),
     ] = None,
+    verbose: Verbose = False,
     as_json: OwnerJson = False,
+    help_all: HelpAll = False,  # noqa: ARG001 - it prints and exits
     **given: Any,
 ) -> None:
-    """Choose a mechanism and split its budget, before any outcome is read.
+    """Predict what you can measure at a given ε. Reads no outcomes.
 
-    It compares every mechanism, or the one that you name. Of the table, only
-    arms and clusters are read.
-
-    clusterdp plan players.csv --arm version --cluster country
-    --outcome retention_1=0,1 --outcome retention_7=0,1
-    --outcome rounds=number:0..493 --reference retention_1=0.4
-    --metric "rounds>=10" --epsilon 2 --html plan.html
+    clusterdp plan experiment.toml
     """
-    request = request_of(given, spec)
-    options = request.options
     if html is not None and not html.parent.is_dir():
         raise OutputError(f"cannot write {html}: there is no folder {html.parent}; make it first")
+    if out is not None:
+        _check_new(out, given)
     with progress_bars() as progress:
-        made = owner.make_plan(options.input, request, progress)
-    made.save(out)
+        made = _planned(given, progress)
+    if out is not None:
+        made = _with_file(made, out)
+    written = [] if made.experiment is None else [made.save()]
     if html is not None:
         _write_page(made, html)
+        written.append(html)
     if as_json:
         print_json(made.to_dict())
         return
     print_text(repr(made))
-    missing = ["--unit ..."] if options.unit is None else []
-    missing += later_options(request)
-    words = ["clusterdp release", *(["TABLE"] if options.size else []), f"--plan {out}"]
-    if html is not None:
-        print_line(f"wrote {html}; open it in a browser")
-    print_line(f"wrote {out}; carry it out with:")
-    print_text(textwrap.indent(in_lines([*words, *missing, "--out ..."]), "  "))
+    if verbose and made.report is not None:
+        print_text(f"\n{to_screen(made.report.review(), terminal_width())}")
+    print_line("")
+    if written:
+        files = [*([] if out is None else [out]), *written]
+        print_line(f"Wrote {' and '.join(map(str, files))}")
+    changed = [f"--{flag_of(name)}" for name, value in given.items() if value is not None]
+    if made.experiment is None:
+        print_line("Next: add --out experiment.toml to keep this plan for a release")
+        return
+    if out is None and len(changed) > 1:
+        names = ", ".join(changed[1:])
+        print_note(f"{names}: in {written[0]}, and not in {made.experiment}")
+    print_line(f"Next: {release_line(str(made.experiment))}")
+
+
+def _planned(given: dict[str, Any], progress: Progress) -> Plan:
+    source = _source(given)
+    if is_experiment(source):
+        experiment = ExperimentFile.read(source)
+        return owner.plan_experiment(experiment, {**given, "input": None}, progress)
+    return owner.make_plan(source, parse(given), progress)
+
+
+def _source(given: dict[str, Any]) -> str:
+    """The experiment file or the table of a command."""
+    source: str | None = given["input"]
+    if source is None:
+        raise ParameterError(
+            "missing: what to work on. Give an experiment file (clusterdp init TABLE drafts one) "
+            "or a table"
+        )
+    return source
+
+
+def _check_new(out: Path, given: dict[str, Any]) -> None:
+    """Raise an error if an experiment file cannot be written, before anything is planned."""
+    if not is_experiment(out):
+        raise ParameterError(f"--out writes an experiment file, got {out.name!r}; name it .toml")
+    if given.get("size") is not None:
+        raise ParameterError(
+            "--size plans from sizes of cells, and a release needs the table of units: leave out "
+            "--out"
+        )
+    refuse_existing(out)
+
+
+def _with_file(made: Plan, out: Path) -> Plan:
+    """A plan with an experiment file that says what was planned, at the budget that was found."""
+    assert made.report is not None  # noqa: S101 - it was just made
+    declared = made.report.request.options
+    write_experiment(msgspec.structs.replace(declared, epsilon=made.options.epsilon), out)
+    return made.made_from(ExperimentFile.read(out))
 
 
 def _write_page(plan: Plan, path: Path) -> None:
@@ -167,98 +247,119 @@ def _write_page(plan: Plan, path: Path) -> None:
 
 
 NO_LEDGER = (
-    "note: no ledger records this release, so repeated releases about the same people are not "
-    "added up; keep a ledger: --ledger"
+    "note: No ledger: this release is not counted against any budget. Track repeated releases with "
+    "--ledger."
 )
 
 # What may be given when a release is resumed; all else was decided when it began.
-_RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "verbose")
+_RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "show_row_counts")
 
 
-@errors_in_one_line()
+@reported_errors()
 @with_options(publish)
 def release_command(
     *,
-    plan: Annotated[
-        Path | None, typer.Option(help="Carry out a plan of `clusterdp plan` to the letter.")
-    ] = None,
-    spec: Spec = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show what would be published, from public columns; publish nothing.",
+            rich_help_panel=FIRST,
+        ),
+    ] = False,
     resume: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
             help="Finish an interrupted release of a --ledger; it spends nothing more. If it "
             "has drawn noise, the table must be the same.",
-            rich_help_panel=BUDGET,
+            rich_help_panel=_BUDGET,
         ),
     ] = None,
-    dry_run: Annotated[
+    yes: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            help="Show what would be released, from public columns; publish nothing.",
-            rich_help_panel=OUTPUT,
-        ),
+        typer.Option("--yes", help="Publish without asking.", rich_help_panel=_BUDGET),
     ] = False,
+    verbose: Verbose = False,
     as_json: OwnerJson = False,
+    help_all: HelpAll = False,  # noqa: ARG001 - it prints and exits
     **given: Any,
 ) -> None:
-    """Turn a table into a published folder, once.
+    """Publish a private release of your table. Cannot be undone.
 
-    clusterdp release players.csv --unit userid --arm version
-    --control gate_30 --cluster country --outcome retention_1=0,1
-    --outcome retention_7=0,1 --outcome rounds=number:0..493
-    --epsilon 2 --out published/
-
-    clusterdp release postgresql://me@warehouse/shop
-    --query "select userid, version, visited from players"
-    --unit userid --arm version --control gate_30
-    --outcome visited=no,yes --epsilon 2 --out published/
+    clusterdp release experiment.toml
     """
     if resume is not None:
         here = {name: given.pop(name) for name in _RESUMED}
-        also = {"plan": plan, "spec": spec, "dry_run": dry_run or None}
+        if is_experiment(here["input"]):
+            here |= {"ledger": ExperimentFile.read(here["input"]).options.ledger, "input": None}
+        also = {"dry_run": dry_run or None}
         with owner_notices(), progress_bars() as bars:
             published = run_resume(resume, _task(parse(here)), given | also, progress=bars)
         _show_published(published, None, as_json=as_json)
         return
-    task = _task(request_of(given, spec, plan))
+    task = _release_task(given)
     if not dry_run:
-        _publish(task, as_json=as_json)
+        _publish(task, verbose=verbose, as_json=as_json, asks=not (yes or as_json))
         return
-    with readied(task, None) as ready:
-        _show_before(ready.preview, as_json=as_json)
-    if as_json:
-        print_json({"plan": ready.preview.content})
+    with task.locating(), readied(task, None) as ready:
+        if as_json:
+            print_json({"plan": ready.preview.content})
+        else:
+            _show_before(ready.preview, verbose=verbose)
+
+
+def _release_task(given: dict[str, Any]) -> ReleaseJob:
+    source = _source(given)
+    if not is_experiment(source):
+        return _task(parse(given))
+    experiment = ExperimentFile.read(source)
+    request = owner.with_lock(
+        experiment, {**given, "input": None}, named=lambda name: f"--{flag_of(name)}"
+    )
+    return replace(_task(request), experiment=experiment)
 
 
 def _task(request: Request) -> ReleaseJob:
-    """The task of a command: its table has a name, and there is somebody to ask."""
+    """The task of a command: its table has a name, and a person can be asked."""
     source = request.options.input
     return ReleaseJob(source=source, request=request, notify=print_aside, ask=ask_passphrase)
 
 
-def _publish(task: ReleaseJob, *, as_json: bool) -> None:
-    """Show what is going to be released, then release it."""
+def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> None:
+    """Show what is going to be published, ask, then publish it."""
     shown: list[Preview] = []
 
     def show(ready: PendingRelease) -> None:
         shown.append(ready.preview)
-        _show_before(ready.preview, as_json=as_json)
+        if not as_json:
+            _show_before(ready.preview, verbose=verbose)
         if ready.budget is None:
             print_aside(NO_LEDGER)
+        if asks and on_terminal():
+            _ask()
 
     with owner_notices(), progress_bars() as bars:
         published = run_publish(task, show=show, progress=bars)
     _show_published(published, shown[0], as_json=as_json)
 
 
-def _show_before(preview: Preview, *, as_json: bool) -> None:
-    if as_json:
-        return
-    print_pairs(preview.pairs)
-    for note in preview.notes:
-        print_note(note)
+def on_terminal() -> bool:
+    """Whether there is an owner to ask."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _ask() -> None:
+    """Let the owner decide, who has seen what is going to be published."""
+    # Python's `input` writes its question to standard error, which is muted here.
+    if not typer.confirm("\nPublish?"):
+        print_line("Nothing was published.")
+        raise typer.Exit(REFUSED)
+
+
+def _show_before(preview: Preview, *, verbose: bool) -> None:
+    details = preview.details() if verbose else []
+    print_text(to_screen([*preview.parts(), *details], terminal_width()) + "\n")
 
 
 def _show_published(published: Published, preview: Preview | None, *, as_json: bool) -> None:
@@ -275,5 +376,6 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
     for found in published.found:
         print_note(found)
     readable = is_store(target) or not has_scheme(target)
-    look = f"; look at it with: clusterdp inspect {target}" if readable else ""
-    print_line(f"published {target}{look}")
+    print_line(f"Published {target}")
+    if readable:
+        print_line(f"Next: clusterdp inspect {target}")

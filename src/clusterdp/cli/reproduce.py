@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterdp.cli.console import errors_in_one_line, print_line, print_pairs, progress_bars
+from clusterdp.cli.console import print_line, print_pairs, progress_bars, reported_errors
 from clusterdp.errors import ParameterError
 from clusterdp.storage.folder import staged_folder
 from clusterdp.studies.populations import features_from_snap, shipped_features
@@ -22,7 +22,7 @@ _FULL = {"n_draws": 100, "n_realizations": 500, "n_points": 8}
 _QUICK = {"n_draws": 10, "n_realizations": 250, "n_points": 4}
 
 
-@errors_in_one_line()
+@reported_errors()
 def reproduce_command(
     experiments: Annotated[
         list[str] | None, typer.Argument(help="Numbers from 1 to 7, or all.")

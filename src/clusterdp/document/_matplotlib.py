@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 # Colour-blind safe (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# What goes with the colours, for those who see none.
+# Marks that go with the colors, for readers who do not see color.
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("--", ":", "-.", (0, (6, 1)), (0, (1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 # The formats of files, each with what keeps the time out of it.

@@ -1,15 +1,15 @@
 """Charts: lines over an axis, and estimates with their intervals.
 
 What a chart shows is described here, and drawn here for pages; `_matplotlib.py` draws the same
-descriptions as figures. Lines differ in dashes and marks too, so that a page printed in grey can be
-read.
+descriptions as figures. Lines have their names at their ends and differ in dashes too, so that a
+page printed in gray can be read. Colors are the style sheet's, by class.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,17 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-# In units of the drawing: a phone shows them a quarter smaller, a desk a quarter larger.
-_WIDTH, _PLOT_HEIGHT = 460.0, 250.0
+# In units of the drawing: a phone shows them a quarter smaller, a desk a third larger.
+_WIDTH, _PLOT_HEIGHT = 520.0, 260.0
 _RIGHT, _LINE, _FOOT = 24.0, 22.0, 48.0
-# About the width of a letter.
-_LETTER = 8.2
+# About the width of a letter, of a bold one too, also where a phone shows it larger.
+_LETTER, _BOLD_LETTER = 8.2, 10.4
+# Of names at the ends of lines: letters that fit, and their distance from a line.
+_LONGEST_NAME, _AT_END = 18, 8.0
+# Of a bar that shows how sure a reader can become.
+_SURE_HEIGHT, _SURE_TOP, _SURE_BAR = 74.0, 26.0, 20.0
+# Where a plot of lines begins, below the title of its axis.
+_TOP = 30.0
 # What is left free for the numbers of an axis, and where estimates have their labels above them.
 _AT_NUMBERS, _AT_LABELS = 66.0, 18.0
 # Of a row in a chart of estimates: its label, then its interval.
 _ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
-# Dark enough on white for thin lines; their greys and dashes differ.
-_COLOURS = ("#0b4f8a", "#a34700", "#1d6b4f", "#6b2d73")
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")
 # Of intervals in tables: their size, what is left free at both sides, and their middle.
 _BAR_WIDTH, _BAR_HEIGHT, _BAR_SIDE, _BAR_MIDDLE = 200.0, 22.0, 12.0, 11.0
@@ -56,13 +60,13 @@ class ChartLine(NamedTuple):
         name: What it is of.
         xs: Where its points are, from left to right.
         ys: What they are; a point that is not finite interrupts the line.
-        limit: What it approaches, drawn as a thin flat line; by default nothing.
+        limits: What they are at best, drawn as a thin line; the gap to it is shaded.
     """
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
-    limit: float = math.nan
+    limits: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,7 @@ class Interval(NamedTuple):
         is_main: Whether it is above others, which are of parts of it.
         is_reference: Whether a line leads from it to the others.
         is_hollow: Whether its mark is.
+        is_muted: Whether it is gray, such as an effect that is not significant.
     """
 
     label: str
@@ -138,6 +143,7 @@ class Interval(NamedTuple):
     is_main: bool = False
     is_reference: bool = False
     is_hollow: bool = False
+    is_muted: bool = False
 
 
 class IntervalPanel(NamedTuple):
@@ -174,50 +180,96 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
     *,
     title: str,
     description: str,
-    limits: str = "",
+    gap: str = "",
     marked: Marked | None = None,
 ) -> Svg:
-    """Lines over an axis, with a legend.
+    """Lines over an axis, each with its name at its end.
 
     Args:
-        lines: At most four, which can be told apart.
+        lines: At most four, which readers can distinguish.
         x: The axis below.
         y: The axis at the left.
         title: What the chart shows.
-        description: What is to be seen in it, for whoever does not see it.
-        limits: What the limits of lines are, if they have any.
+        description: What is to be seen in it, for readers who do not see it.
+        gap: What the shaded gap between a line and its limit is, if lines have limits.
         marked: The point that is marked; by default none. `mark_places` has places for others.
     """
-    top = _top(lines)
-    bottom = top + _PLOT_HEIGHT
+    right, bottom = _right(lines), _TOP + _PLOT_HEIGHT
+    ends = [_down(y.scale, [_last(line.ys)])[0] for line in lines]
     parts = [text(y.title, 0, 14, class_="axis")]
-    for place, written in zip(_down(y.scale, y.scale.ticks(), top), y.scale.ticks(), strict=True):
+    for place, written in zip(_down(y.scale, y.scale.ticks()), y.scale.ticks(), strict=True):
         parts += [
-            _flat(_WIDTH - _RIGHT, place, class_="grid"),
-            text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end"),
+            _flat(right, place, class_="grid"),
+            text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end", class_="axis"),
         ]
-    parts += _x_axis(x, bottom, _AT_NUMBERS)
-    for place, (line, colour, dash) in enumerate(zip(lines, _COLOURS, _DASHES, strict=False)):
-        level = 14 + _LINE * (place + 1)
-        stroke = {"stroke": colour, "stroke_dasharray": dash, "class_": "line"}
-        parts += [
-            _flat(_AT_NUMBERS + 44, level - 5, **stroke),
-            text(line.name, _AT_NUMBERS + 52, level),
-        ]
-        xs, ys = _across(x.scale, line.xs, _AT_NUMBERS), _down(y.scale, line.ys, top)
-        parts.append(element("path", d=_path(xs, ys), fill="none", **stroke))
-        if math.isfinite(line.limit):
-            (level,) = _down(y.scale, [line.limit], top)
-            parts.append(_flat(_WIDTH - _RIGHT, level, stroke=colour, class_="limit"))
-    if _has_limits(lines):
-        level = 14 + _LINE * (len(lines) + 1)
-        parts += [
-            _flat(_AT_NUMBERS + 44, level - 5, stroke=_COLOURS[0], class_="limit"),
-            text(limits, _AT_NUMBERS + 52, level),
-        ]
+    parts += _x_axis(x, bottom, _AT_NUMBERS, right)
+    drawn = zip(lines, _DASHES, _apart([one + _ABOVE for one in ends], bottom), strict=False)
+    for place, (line, dash, end) in enumerate(drawn):
+        xs, ys = _across(x.scale, line.xs, _AT_NUMBERS, right), _down(y.scale, line.ys)
+        path = _path(xs, ys)
+        inner = [element("path", d=path, fill="none", stroke_dasharray=dash, class_="line")]
+        if line.limits:
+            least = _down(y.scale, line.limits)
+            inner[:0] = [element("path", d=_path(xs, least), fill="none", class_="limit")]
+            if np.isfinite([*ys, *least]).all():
+                around = chain(zip(xs, ys, strict=True), reversed([*zip(xs, least, strict=True)]))
+                area = "L".join(f"{one:.1f} {other:.1f}" for one, other in around)
+                inner[:0] = [element("path", d=f"M{area}Z", class_="gap")]
+        if math.isfinite(end):
+            name = _shortened(line.name, _LONGEST_NAME)
+            inner.append(text(name, right + _AT_END, end + 4, class_="end"))
+        parts.append(element("g", "".join(inner), class_=f"s{place}"))
+    if gap:
+        parts += _drawn_gap(gap, lines, x, y)
     if marked is not None:
-        parts.append(_drawn_mark(mark_places(lines, x, y)[marked.point], marked, top))
+        parts.append(_drawn_mark(mark_places(lines, x, y)[marked.point], marked))
     return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+
+
+def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Svg]:
+    """What the shaded gaps are, written into the widest one, near the left."""
+    at, found = len(lines[0].xs) // 6, []
+    for line in lines:
+        high, low = _down(y.scale, [line.ys[at], *(line.limits[at : at + 1] or [math.nan])])
+        if math.isfinite(low - high):
+            found.append((low - high, (low + high) / 2))
+    (left,) = _across(x.scale, [lines[0].xs[at]], _AT_NUMBERS, _right(lines))
+    return [text(gap, left, max(found)[1] + 5, class_="cost")] if found else []
+
+
+def _last(values: Sequence[float]) -> float:
+    """The last value that is finite."""
+    return next((one for one in reversed(values) if math.isfinite(one)), math.nan)
+
+
+def _right(lines: Sequence[ChartLine]) -> float:
+    """Where the plot ends, so that names of lines fit."""
+    longest = max(min(len(line.name), _LONGEST_NAME) for line in lines)
+    return _WIDTH - 2 * _AT_END - _BOLD_LETTER * longest
+
+
+def sure_chart(written: str) -> Svg:
+    """A bar from 0 to 100%: how sure a reader is before, and can be after, as `89%`."""
+    left, right, bottom = 16.0, _WIDTH - 30.0, _SURE_TOP + _SURE_BAR
+    before, after = (left + (right - left) * place for place in (0.5, float(written[:-1]) / 100))
+    parts = [
+        element(
+            "rect", x=left, y=_SURE_TOP, width=right - left, height=_SURE_BAR, rx=4, class_="track"
+        ),
+        element(
+            "rect", x=left, y=_SURE_TOP, width=before - left, height=_SURE_BAR, class_="before"
+        ),
+        element(
+            "rect", x=before, y=_SURE_TOP, width=after - before, height=_SURE_BAR, class_="after"
+        ),
+        text("50% before", before, 16, text_anchor="end"),
+        text(f"at most {written} after", after, bottom + 22, text_anchor="end", class_="cost"),
+        text("0%", left, bottom + 22, text_anchor="middle", class_="axis"),
+        text("100%", _WIDTH, 16, text_anchor="end", class_="axis"),
+    ]
+    title = "How sure a reader can become"
+    told = f"From 50% before reading the release to at most {written} after it."
+    return drawing(parts, _WIDTH, _SURE_HEIGHT, title, told)
 
 
 def _flat(right: float, level: float, **attributes: str) -> Svg:
@@ -227,12 +279,12 @@ def _flat(right: float, level: float, **attributes: str) -> Svg:
 
 def mark_places(lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Mark]:
     """Where the points of lines stand in their chart; all lines have them at the same places."""
-    top, right = _top(lines), _WIDTH - _RIGHT
-    across = _across(x.scale, lines[0].xs, _AT_NUMBERS)
+    right = _right(lines)
+    across = _across(x.scale, lines[0].xs, _AT_NUMBERS, right)
     found = []
-    for at, *ys in zip(across, *(_down(y.scale, line.ys, top) for line in lines), strict=True):
+    for at, *ys in zip(across, *(_down(y.scale, line.ys) for line in lines), strict=True):
         beside = (at + _BESIDE, "start") if at + _NUMBER <= right else (at - _BESIDE, "end")
-        found.append(Mark(at, tuple(ys), beside[0], _apart(ys, top + _PLOT_HEIGHT), beside[1]))
+        found.append(Mark(at, tuple(ys), beside[0], _apart(ys, _TOP + _PLOT_HEIGHT), beside[1]))
     return found
 
 
@@ -245,27 +297,18 @@ def _apart(ys: Sequence[float], bottom: float) -> tuple[float, ...]:
     return tuple(found.values())
 
 
-def _drawn_mark(mark: Mark, marked: Marked, top: float) -> Svg:
+def _drawn_mark(mark: Mark, marked: Marked) -> Svg:
     """A line from the top to the axis, then dots, then their numbers, in the order of lines."""
-    parts = [element("line", x1=mark.x, x2=mark.x, y1=top, y2=top + _PLOT_HEIGHT)]
+    parts = [element("line", x1=mark.x, x2=mark.x, y1=_TOP, y2=_TOP + _PLOT_HEIGHT)]
     parts += [
-        element("circle", cx=mark.x, cy=level, r=_RADIUS, fill=colour)
-        for level, colour in zip(mark.ys, _COLOURS, strict=False)
+        element("circle", cx=mark.x, cy=level, r=_RADIUS, class_=f"s{place}")
+        for place, level in enumerate(mark.ys)
     ]
     parts += [
         text(written, mark.label_x, level, text_anchor=mark.anchor, data_slot=slot)
         for written, slot, level in zip(marked.texts, marked.slots, mark.label_ys, strict=True)
     ]
     return element("g", "".join(parts), class_="mark")
-
-
-def _has_limits(lines: Sequence[ChartLine]) -> bool:
-    return any(math.isfinite(line.limit) for line in lines)
-
-
-def _top(lines: Sequence[ChartLine]) -> float:
-    """Where the plot begins, below the legend."""
-    return _LINE * (len(lines) + 1 + _has_limits(lines)) + 20
 
 
 def interval_chart(
@@ -278,7 +321,7 @@ def interval_chart(
         x: The axis below. What lies beyond it is cut off, with an arrow.
         reference: Where a dashed line stands, such as at the overall effect.
         title: What the chart shows.
-        description: What is to be seen in it, for whoever does not see it.
+        description: What is to be seen in it, for readers who do not see it.
     """
     bottom = _ROW * len(intervals) + 6
     parts = _x_axis(x, bottom, _AT_LABELS)
@@ -315,19 +358,21 @@ def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
     ]
     if np.isnan([one.estimate, one.low, one.high]).any():
         return parts
-    parts.append(element("line", x1=low, x2=high, y1=level, y2=level, class_="whisker"))
+    muted = " muted" if one.is_muted else ""
+    whisker = f"whisker{muted}"
+    parts.append(element("line", x1=low, x2=high, y1=level, y2=level, class_=whisker))
     for at, place, inward in ((low, places[0], 7), (high, places[1], -7)):
         ends = f"M{at:.1f} {level - 5:.1f}V{level + 5:.1f}"
         if not 0 <= place <= 1:
             tip = at + inward
             ends = f"M{tip:.1f} {level - 5:.1f}L{at:.1f} {level:.1f}L{tip:.1f} {level + 5:.1f}"
-        parts.append(element("path", d=ends, class_="whisker", fill="none"))
+        parts.append(element("path", d=ends, class_=whisker, fill="none"))
     (dot,), (place,) = (
         _across(scale, [one.estimate], _AT_LABELS),
         scale.places([one.estimate]),
     )
     if 0 <= place <= 1:
-        parts.append(element("circle", cx=dot, cy=level, r=_RADIUS, class_="dot"))
+        parts.append(element("circle", cx=dot, cy=level, r=_RADIUS, class_=f"dot{muted}"))
     return parts
 
 
@@ -350,9 +395,10 @@ def interval_bar(one: Interval, scale: Scale, reference: float) -> Svg:
         for is_beyond, end, inward in ((places[0] < 0, low, 6), (places[1] > 1, high, -6)):
             if is_beyond:
                 line += f"M{end + inward:.0f} 6L{end:.0f} {_BAR_MIDDLE:g}L{end + inward:.0f} 16"
-        parts.append(element("path", d=line))
+        muted = " m" if one.is_muted else ""
+        parts.append(element("path", d=line, class_=f"w{muted}"))
         if 0 <= places[2] <= 1:
-            parts.append(element("path", class_="d", d=f"M{dot:.0f} {_BAR_MIDDLE:g}h0"))
+            parts.append(element("path", class_=f"d{muted}", d=f"M{dot:.0f} {_BAR_MIDDLE:g}h0"))
     return _unnamed_drawing(parts, _BAR_HEIGHT)
 
 
@@ -381,11 +427,10 @@ def _unnamed_drawing(parts: Sequence[str], height: float) -> Svg:
     return element("svg", "".join(parts), viewBox=box, aria_hidden="true")
 
 
-def _x_axis(x: Axis, bottom: float, left: float) -> list[Svg]:
-    right = _WIDTH - _RIGHT
+def _x_axis(x: Axis, bottom: float, left: float, right: float = _WIDTH - _RIGHT) -> list[Svg]:
     parts: list[Svg] = [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
     ticks = x.scale.ticks()
-    for at, written in zip(_across(x.scale, ticks, left), map(x.write, ticks), strict=True):
+    for at, written in zip(_across(x.scale, ticks, left, right), map(x.write, ticks), strict=True):
         inside = max(at, _LETTER / 2 * len(written))
         parts += [
             element("line", x1=at, x2=at, y1=bottom, y2=bottom + 5, class_="axis"),
@@ -403,9 +448,9 @@ def _across(
     return [float(one) for one in left + (right - left) * np.clip(scale.places(values), 0, 1)]
 
 
-def _down(scale: Scale, values: Sequence[float], top: float) -> list[float]:
+def _down(scale: Scale, values: Sequence[float]) -> list[float]:
     """Places from the top; what is not finite stays so."""
-    return [float(one) for one in top + _PLOT_HEIGHT * (1 - scale.places(values))]
+    return [float(one) for one in _TOP + _PLOT_HEIGHT * (1 - scale.places(values))]
 
 
 def _path(xs: Sequence[float], ys: Sequence[float]) -> str:

@@ -14,8 +14,18 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import plain_text
-from clusterdp.document.model import Code, Facts, Items, Paragraph, Section, Table, render_inline
-from clusterdp.document.text import aligned
+from clusterdp.document.model import (
+    Code,
+    Facts,
+    Items,
+    KeyNumbers,
+    Paragraph,
+    Section,
+    Table,
+    render_inline,
+    strong,
+)
+from clusterdp.document.text import aligned, in_plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,14 +89,19 @@ def _notebook_part(part: Part | Section) -> str:  # noqa: PLR0911 - one for each
             rows = (
                 f"<tr><th>{_in_html(name)}</th>{_cells('td', [text])}</tr>" for name, text in pairs
             )
-            return f"<table><tbody>{''.join(rows)}</tbody></table>{to_html(Items(notes))}"
+            table = f"<table><tbody>{''.join(rows)}</tbody></table>" if pairs else ""
+            return f"{table}{to_html(Items(notes))}"
+        case KeyNumbers(pairs):
+            return to_html(Facts(pairs))
         case Items(texts):
             items = "".join(f"<li>{_in_html(text)}</li>" for text in texts)
             return f"<ul>{items}</ul>" if items else ""
-        case Table(title, (header, *rows)):
+        case Table(title, (header, *rows), _, groups):
             above = to_html(Paragraph(title)) if title else ""
             body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
-            head = f"<thead><tr>{_cells('th', header)}</tr></thead>"
+            named = (f'<th colspan="{span}">{_in_html(name)}</th>' for name, span in groups)
+            top = f"<tr><th></th>{''.join(named)}</tr>" if groups else ""
+            head = f"<thead>{top}<tr>{_cells('th', header)}</tr></thead>"
             return f"{above}<table>{head}<tbody>{body}</tbody></table>"
         case Code(label, lines):
             above = to_html(Paragraph(label)) if label else ""
@@ -123,19 +138,22 @@ def _markdown_section(section: Section, level: str) -> list[str]:
     return blocks
 
 
-def _markdown_part(part: Part) -> list[str]:
+def _markdown_part(part: Part) -> list[str]:  # noqa: PLR0911 - one for each kind of part
     match part:
         case Paragraph(text):
             return _lines(text)
         case Facts(pairs, notes):
             texts = [*(f"{name}: {text}" for name, text in pairs), *notes]
             return _markdown_part(Items(texts))
+        case KeyNumbers(pairs):
+            return _markdown_part(Items([f"{strong(text)} {name}" for name, text in pairs]))
         case Items(texts, is_ordered):
             marks = [f"{number}. " if is_ordered else "- " for number in range(1, len(texts) + 1)]
             items = [_fill(text, mark) for text, mark in zip(texts, marks, strict=True)]
             return ["\n".join(items)] if items else []
-        case Table(title, rows):
-            return [*_lines(title), _fenced("\n".join(aligned(rows)))]
+        case Table(title, rows, _, groups):
+            shown = [tuple(map(in_plain_text, row)) for row in rows]
+            return [*_lines(title), _fenced("\n".join(aligned(shown, groups=groups)))]
         case Code(label, lines, language):
             return [f"{_in_markdown(label)}:\n{_fenced(lines, language)}"]
     return []

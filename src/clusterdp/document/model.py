@@ -2,7 +2,7 @@
 
 A part says what it is, not how it looks: `text.py` lays it out for terminals, `markup.py` for
 Markdown, notebooks and pages. They escape what they are given, and nobody else does. So texts are
-given as they are, whoever's they are; names stand in `code(...)`, what matters most in
+given as they are, whatever their source; names stand in `code(...)`, what matters most in
 `strong(...)`. Both put control characters around a text, which no name or label may have.
 """
 
@@ -79,6 +79,12 @@ class Facts(NamedTuple):
     notes: Sequence[str] = ()
 
 
+class KeyNumbers(NamedTuple):
+    """The few numbers that matter most: what each is, and the number with its unit."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
 class Items(NamedTuple):
     """A list of texts."""
 
@@ -93,11 +99,13 @@ class Table(NamedTuple):
         title: What it shows.
         rows: The header, then the rows; the first cell says what a row is of.
         kind: "numeric", or "files" for names and checksums.
+        groups: Names above several columns each, with how many; the first column has none.
     """
 
     title: str
     rows: Sequence[tuple[str, ...]]
     kind: str = "numeric"
+    groups: Sequence[tuple[str, int]] = ()
 
 
 class Code(NamedTuple):
@@ -115,6 +123,52 @@ class Chart(NamedTuple):
     caption: str
 
 
+class DrawnRow(NamedTuple):
+    """A row of a table with drawn intervals.
+
+    Attributes:
+        label: What it is of.
+        group: The group that it belongs to, such as an arm.
+        value: What it is sorted by; empty if it is unknown.
+        size: How many units it is of.
+        drawing: Its interval.
+        cells: Its numbers.
+    """
+
+    label: str
+    group: str
+    value: str
+    size: int
+    drawing: Svg
+    cells: tuple[str, ...]
+
+
+class DrawnTable(NamedTuple):
+    """Rows with drawn intervals on one axis, below rows that are of all units."""
+
+    name: str
+    header: tuple[str, ...]
+    axis: Svg
+    overall: Sequence[DrawnRow]
+    rows: Sequence[DrawnRow]
+
+
+class FilterTable(NamedTuple):
+    """Tables that pages sort and filter together; other media show them at rest.
+
+    Attributes:
+        title: What they show.
+        key: What their elements are named by.
+        groups: The groups to filter by; none if there is one.
+        tables: One for each metric.
+    """
+
+    title: str
+    key: str
+    groups: tuple[str, ...]
+    tables: Sequence[DrawnTable]
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A heading with its parts.
@@ -123,11 +177,13 @@ class Section:
         heading: Its heading; none for what is above all others.
         parts: What is in it, sections of their own among it.
         anchor: What links to it name it by; empty if none do.
+        is_folded: Whether pages show its heading only, until it is opened.
     """
 
     heading: str
     parts: Sequence[Part | Section]
     anchor: str = ""
+    is_folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +195,4 @@ class Document:
     footer: str = ""
 
 
-Part = Paragraph | Facts | Items | Table | Code | Chart
+Part = Paragraph | Facts | KeyNumbers | Items | Table | Code | Chart | FilterTable

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-import sys
 import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp._text import plain_text
-from clusterdp.document.model import Code, Facts, Items, Paragraph, Section, Table, render_inline
+from clusterdp.document.model import (
+    Code,
+    Facts,
+    Items,
+    KeyNumbers,
+    Paragraph,
+    Section,
+    Table,
+    render_inline,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _INDENT, _GAP = "  ", "  "
+# Stands for a space at which no line is broken.
+_FIRM = "\0"
 # How many lines a stacked row may take for what can be left out.
 _STACKED_LINES = 2
 
@@ -53,9 +64,9 @@ class Column(NamedTuple):
         return [text.ljust(width) if self.is_label else text.rjust(width) for text in texts]
 
 
-def terminal_width() -> int | None:
-    """How many characters a line of the terminal has; None if output goes elsewhere."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def terminal_width() -> int:
+    """How many characters a line has: as the terminal or `COLUMNS` say, and 80 elsewhere."""
+    return shutil.get_terminal_size(fallback=(80, 24)).columns
 
 
 def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
@@ -63,7 +74,15 @@ def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
     text = plain_text(text)
     if width is None:
         return [text]
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    # A number and its unit stay together.
+    firm = re.sub(r"(?<=\d) (?=pp\b)", _FIRM, text)
+    lines = textwrap.wrap(firm, width, subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace(_FIRM, " ") for line in lines]
+
+
+def remark(kind: str, text: str, width: int | None) -> list[str]:
+    """A warning, a note or an error as lines, aligned behind its kind."""
+    return wrapped(f"{kind}: {text}", width, " " * (len(kind) + 2))
 
 
 def fitted(columns: Sequence[Column], width: int | None) -> tuple[list[str], tuple[str, ...]]:
@@ -80,7 +99,7 @@ def fitted(columns: Sequence[Column], width: int | None) -> tuple[list[str], tup
         if all(column.rank == 0 for column in kept):
             return _stacked(columns, width)
         kept.remove(max(kept, key=lambda column: column.rank))
-    return flat, tuple(column.name for column in columns if column not in kept)
+    return flat if flat[0] else flat[1:], tuple(one.name for one in columns if one not in kept)
 
 
 def _flat(columns: Sequence[list[str]]) -> list[str]:
@@ -122,21 +141,44 @@ def _stacked(columns: Sequence[Column], width: int) -> tuple[list[str], tuple[st
     return lines, tuple(column.name for column in columns if column.name in names)
 
 
-def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[str]:
-    """Rows as lines, their columns aligned at the right.
+def aligned(
+    rows: Sequence[tuple[str, ...]],
+    width: int | None = None,
+    groups: Sequence[tuple[str, int]] = (),
+) -> list[str]:
+    """Rows as lines: the first column aligned at the left, others at the right.
 
     Where they do not fit, the table goes on below an empty line, with its first column again.
+    Columns of a group stay together.
     """
-    columns = [Column("", cells).lines(()) for cells in zip(*rows, strict=True)]
-    lines: list[str] = []
-    while columns:
-        first, *others = columns
-        n_kept = max(1, len(others))
-        while width and n_kept > 1 and not _fits(_flat([first, *others[:n_kept]]), width):
+    labels, *others = zip(*rows, strict=True)
+    first = Column("", labels, is_label=True).lines(())
+    columns = [Column("", cells).lines(()) for cells in others]
+    named = groups or [("", 1)] * len(columns)
+    blocks, place = [], 0
+    for name, span in named:
+        lines = [_GAP.join(cells) for cells in zip(*columns[place : place + span], strict=True)]
+        blocks.append([*([name.center(len(lines[0])).rstrip()] if groups else []), *lines])
+        place += span
+    labelled = [*([""] if groups else []), *first]
+    found: list[str] = []
+    while True:
+        n_kept = max(1, len(blocks))
+        while width and n_kept > 1 and not _fits(_together(labelled, blocks[:n_kept]), width):
             n_kept -= 1
-        lines += ([""] if lines else []) + _flat([first, *others[:n_kept]])
-        columns = [first, *others[n_kept:]] if n_kept < len(others) else []
-    return lines
+        found += ([""] if found else []) + _together(labelled, blocks[:n_kept])
+        blocks = blocks[n_kept:]
+        if not blocks:
+            return found
+
+
+def _together(labels: list[str], blocks: Sequence[list[str]]) -> list[str]:
+    """Blocks of lines next to each other, each of one width."""
+    columns = [labels, *blocks]
+    widths = [max(map(len, one)) for one in columns]
+    return _flat(
+        [[line.ljust(width) for line in one] for one, width in zip(columns, widths, strict=True)]
+    )
 
 
 def to_lines(parts: Iterable[Part | Section], width: int | None = None) -> list[str]:
@@ -148,27 +190,48 @@ def to_lines(parts: Iterable[Part | Section], width: int | None = None) -> list[
     for part in parts:
         match part:
             case Section(heading, inner):
-                lines += ["", *(wrapped(in_plain_text(heading), width) if heading else [])]
+                lines += ["", *wrapped(in_plain_text(heading), width)] if heading else [""]
                 lines += to_lines(inner, width)
             case Paragraph(text):
-                lines += wrapped(in_plain_text(text), width, _INDENT)
+                lines += wrapped(in_plain_text(text), width)
             case Facts(pairs, notes):
-                longest = max(len(name) for name, _ in pairs)
-                lines += [
-                    plain_text(f"{name:{longest}}  {in_plain_text(text)}") for name, text in pairs
-                ]
-                lines += [plain_text(f"note: {in_plain_text(note)}") for note in notes]
+                lines += [*_fact_lines(pairs, width), *_note_lines(notes, width)]
+            case KeyNumbers(pairs):
+                lines += _fact_lines(pairs, width)
             case Items(texts):
-                lines += [
-                    line for text in texts for line in wrapped(f"- {in_plain_text(text)}", width)
-                ]
-            case Table(title, rows):
+                for text in texts:
+                    lines += wrapped(f"- {in_plain_text(text)}", width, _INDENT)
+            case Table(title, rows, _, groups):
                 lines += wrapped(in_plain_text(title), width) if title else []
-                lines += aligned(rows, width)
+                lines += aligned([tuple(map(in_plain_text, row)) for row in rows], width, groups)
             case Code(label, copied):
                 lines += [plain_text(f"{label}:")] if label else []
                 lines += [_INDENT + plain_text(line) for line in copied.splitlines()]
     return lines
+
+
+def to_screen(parts: Iterable[Part | Section], width: int) -> str:
+    """Parts of a document as a screen: lines that fit, an empty one between parts."""
+    blocks = ("\n".join(to_lines([part], width)) for part in parts)
+    return "\n\n".join(block.strip("\n") for block in blocks)
+
+
+def _fact_lines(pairs: Sequence[tuple[str, str]], width: int | None) -> list[str]:
+    """Names with their texts, which start at the same place."""
+    shown = [(in_plain_text(name), in_plain_text(text)) for name, text in pairs]
+    longest = max((len(name) for name, _ in shown), default=0)
+    indent = " " * (longest + len(_GAP))
+    return [
+        line
+        for name, text in shown
+        for line in wrapped(f"{name:{longest}}{_GAP}{text}", width, indent)
+    ]
+
+
+def _note_lines(notes: Sequence[str], width: int | None) -> list[str]:
+    return [
+        line for note in notes for line in wrapped(f"note: {in_plain_text(note)}", width, " " * 6)
+    ]
 
 
 def in_plain_text(text: str) -> str:

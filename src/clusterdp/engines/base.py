@@ -1,6 +1,6 @@
 """What an engine is: passes over a table that it counts and randomizes.
 
-Why a table is refused, and what its owner is told of it, is worded here for all engines.
+Why a table is rejected, and the message that its owner gets, are worded here for all engines.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class PassResult(NamedTuple):
     Attributes:
         seen: What was read.
         tally: What was counted; None if nothing was.
-        rows: Randomized rows, as a frame of the library that the table came from; None if there are
-            none, or they are in files.
+        rows: Randomized rows, as a frame of the library that the table came from; None without
+            rows, or if they are in files.
         files: The files of rows that it wrote, by their names in the folder.
         notices: Warnings about the table and what is published of it, for the owner alone. They
             never decide anything.
@@ -106,7 +106,7 @@ class PassResult(NamedTuple):
     @property
     def counted(self) -> Tally:
         """What was counted, by a pass that counts."""
-        assert self.tally is not None  # noqa: S101 - whoever asks for it has it counted
+        assert self.tally is not None  # noqa: S101 - only passes that count are asked
         return self.tally
 
 
@@ -120,7 +120,7 @@ class TableOptions:
         clip: Whether outcomes beyond the ends of their values count as the nearest end.
         keep_order: Whether rows are published in the order of the table, which the owner then
             declares public, and not in the order of ids.
-        verbose: Whether messages to the owner may count rows by what their outcomes are.
+        show_row_counts: Whether messages to the owner may count rows by what their outcomes are.
         aggregates: How several rows of a unit become one, by outcome; empty if each unit has one.
         notation: How outcomes that are text have numbers.
     """
@@ -129,7 +129,7 @@ class TableOptions:
     spaces: tuple[Categories, ...]
     clip: bool = False
     keep_order: bool = False
-    verbose: bool = False
+    show_row_counts: bool = False
     aggregates: Aggregates = field(default_factory=dict)
     notation: Notation = PLAIN
 
@@ -141,8 +141,8 @@ class TableOptions:
             )
         if self.columns.private_cluster and self.keep_order:
             raise ParameterError(
-                "the order of a table may tell clusters, which are private; leave out keep_order "
-                "(--keep-order)"
+                "the order of a table may reveal its clusters, which are private; leave out "
+                "keep_order (--keep-order)"
             )
 
     def with_parts(self, names: list[str]) -> TableOptions:
@@ -210,7 +210,7 @@ class EngineTable(TableOptions, ABC):
         """
         found = self.read_cells(CellOptions(self.columns, control))
         for name in self.unplain_columns():
-            raise unplain(name, "keep")
+            raise unplain(name, "passthrough")
         return found
 
     def encoder(self, cells: CellEncoder, asking: QuestionRule | None = None) -> RowEncoder:
@@ -223,7 +223,7 @@ class EngineTable(TableOptions, ABC):
 
     @abstractmethod
     def unplain_columns(self) -> list[str]:
-        """Which kept columns are texts that cannot be shown everywhere; no other is read."""
+        """Which passthrough columns are texts that cannot be shown everywhere; no other is read."""
 
     def close(self) -> None:
         """Remove what was stored of the table. Nothing is read from it afterwards."""
@@ -306,7 +306,7 @@ def refuse_text(counts: Mapping[str, Sequence[int]], table: TableOptions) -> Non
             if n_rows:
                 raise DataError(
                     f"column {name!r} (outcome) is text and has {kind.named}"
-                    f"{_in_rows(n_rows, table)}; {kind.remedy.format(name=name)}"
+                    f"{_in_rows(n_rows, table)}; {kind.advice(name, table.notation)}"
                 )
 
 
@@ -324,7 +324,7 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
         raise DataError(
             f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
             f"that were not declared{several}{_in_rows(tally.n_unlabelled, table)}; declare every "
-            "label (labels=..., --labels), such as 'other' for all that are rare"
+            "label (under [private_clusters]), such as 'other' for all that are rare"
         )
     for question, space in zip(tally.questions, table.spaces, strict=True):
         _refuse_outcomes(question, space, table)
@@ -342,19 +342,17 @@ def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOption
     if n_outside:
         # Labels are never clipped.
         clips = not table.clip and not space.declared.labels
-        remedy = "declare a space that holds them" + (
-            ", or clip (clip=True, --clip)" if clips else ""
+        remedy = "declare every value that can occur" + (
+            ", or clip: clip = true under [analysis] (clip=True, --clip)" if clips else ""
         )
         raise DataError(
-            f"{named} values outside the outcome space of "
-            f"{counted(space.n_categories, 'category', 'categories')}"
-            f"{_in_rows(n_outside, table)}; {remedy}"
+            f"{named} values outside the allowed values{_in_rows(n_outside, table)}; {remedy}"
         )
     if n_broken:
-        listed = ", ".join(repr(str(one)) for one in space.declared.implications)
+        listed = ", ".join(repr(str(one)) for one in space.declared.constraints)
         raise DataError(
-            f"{named} combinations that the implications rule out ({listed})"
-            f"{_in_rows(n_broken, table)}; declare fewer implications, or correct the rows"
+            f"{named} combinations that the constraints rule out ({listed})"
+            f"{_in_rows(n_broken, table)}; declare fewer constraints, or correct the rows"
         )
 
 
@@ -370,7 +368,8 @@ def _outcomes_in_words(space: Categories) -> str:
 def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:
     """The warnings to the owner that outcomes were clipped, for each outcome with some."""
     return tuple(
-        f"some values of {name!r}{_in_rows(n_rows, table)} were clipped to the ends of its space"
+        f"some values of {name!r}{_in_rows(n_rows, table)} were outside its allowed values, and "
+        "were clipped"
         for question, space in zip(tally.questions, table.spaces, strict=True)
         for name, n_rows in zip(space.declared.names, question.flaws[3:].tolist(), strict=True)
         if n_rows
@@ -378,7 +377,7 @@ def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:
 
 
 def _in_rows(n_rows: int, table: TableOptions) -> str:
-    return f" in {counted(n_rows, 'row')}" if table.verbose else ""
+    return f" in {counted(n_rows, 'row')}" if table.show_row_counts else ""
 
 
 def refuse_repeated(n_repeated: int, unit: str, aggregates: Aggregates) -> None:
@@ -392,6 +391,6 @@ def refuse_repeated(n_repeated: int, unit: str, aggregates: Aggregates) -> None:
             f"{rows}; each unit must have one arm, and one value of every other public column"
         )
     raise DataError(
-        f"column {unit!r} (unit) repeats an id in {rows}; privacy is promised per unit: make one "
-        "row of each unit's (aggregate='sum', --aggregate sum)"
+        f"column {unit!r} (unit) has duplicate ids in {rows}; the guarantee is per unit: combine "
+        "each unit's rows first (aggregate='sum', --aggregate sum)"
     )

@@ -55,7 +55,7 @@ class CellOptions(NamedTuple):
 
     @property
     def cluster(self) -> str | None:
-        """The column of public clusters; `"a,b"` crosses two. None if there are none."""
+        """The column of public clusters; `"a,b"` crosses two. None without public clusters."""
         return None if self.columns.private_cluster else self.columns.cluster
 
     @property
@@ -63,7 +63,11 @@ class CellOptions(NamedTuple):
         """The columns that units are counted by, with the parts they play."""
         columns = self.columns
         cut_by = (name for names in columns.breakdowns for name in names)
-        named = {columns.assigned_by: "assigned by", self.cluster: "cluster", columns.arm: "arm"}
+        named = {
+            columns.randomization_unit: "randomization unit",
+            self.cluster: "cluster",
+            columns.arm: "arm",
+        }
         return {
             **dict.fromkeys(cut_by, "breakdown"),
             **{name: part for name, part in named.items() if name is not None},
@@ -81,7 +85,7 @@ class CellOptions(NamedTuple):
         if self.size is not None:
             return {}
         ids = {self.columns.unit: "unit"} if self.columns.unit else {}
-        return ids | {name: "kept" for name in self.columns.kept if name not in self.groups}
+        return ids | {name: "passthrough" for name in self.columns.kept if name not in self.groups}
 
     @property
     def needed(self) -> dict[str, str]:
@@ -164,11 +168,11 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         groups = tuple(encoder.breakdowns[name].texts() for name in names)
         _check_groups(names, math.prod(map(len, groups)))
         found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
-        # Groups that were assigned as a whole tell how much groups differ.
-        if (found > 0).sum(axis=1).max() < 2 and names != (columns.assigned_by,):
+        # Groups that were assigned as a whole show how much groups differ.
+        if (found > 0).sum(axis=1).max() < 2 and names != (columns.randomization_unit,):
             raise DataError(
-                f"every group of the breakdown by {','.join(names)} has units in one arm alone, so "
-                "that no effect can be seen there; leave it out (breakdown=..., --breakdown)"
+                f"every group of the breakdown by {','.join(names)} has units in one arm only, so "
+                "effects cannot be estimated there; leave it out (breakdown=..., --breakdown)"
             )
         breakdowns.append(Breakdown(columns=names, labels=groups, sizes=found))
     layout = Layout(
@@ -193,11 +197,11 @@ def _assigned_groups(
     """
     import polars as pl
 
-    if columns.assigned_by is None:
+    if columns.randomization_unit is None:
         return None
     named = pl.DataFrame(
         {
-            "group": sizes[columns.assigned_by],
+            "group": sizes[columns.randomization_unit],
             "arm": arms.encode(sizes[columns.arm]),
             "size": n_units,
         }
@@ -207,9 +211,9 @@ def _assigned_groups(
     n_several = int((groups["n_arms"] > 1).sum())
     if n_several:
         raise DataError(
-            f"{counted(n_several, 'group')} of {columns.assigned_by!r} (assigned by) have units in "
-            "several arms, so arms were not assigned to them as a whole; leave out assigned_by "
-            "(--assigned-by), or give the column that arms were assigned by"
+            f"{counted(n_several, 'group')} of {columns.randomization_unit!r} have units in "
+            "several arms, so it is not what was randomized; leave out randomization_unit "
+            "(--randomization-unit), or name the column that was"
         )
     return AssignedGroups.from_sizes(groups["arm"].to_list(), groups["size"].to_list())
 
@@ -276,11 +280,11 @@ def check_named(names: list[str], parts: Mapping[str, str], secret: tuple[str, .
 def crossed_private(name: str | None) -> DataError:
     """What to raise where a private cluster would be crossed from several columns."""
     return DataError(
-        f"a private cluster is one column, and {name!r} is none: add a column to the table that "
-        "holds what it would be crossed to"
+        f"a private cluster is one column, and {name!r} names several: add a column to the table "
+        "that combines them"
     )
 
 
 def possible_parts(name: str | None) -> list[str]:
-    """The columns that a column `"a,b,c"` would be crossed from; none of no column."""
+    """The columns that a column `"a,b,c"` would be crossed from; none if it is None."""
     return [] if name is None else [part.strip() for part in name.split(",")]

@@ -24,18 +24,17 @@ from clusterdp.estimation.means.arms import weigh
 from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import ProfileSums
-from clusterdp.estimation.means.weights import weigh_by_labels
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.profiles import PROFILE, ProfiledRows, Profiling
-from clusterdp.outcomes.categories import Categories
-from clusterdp.published.release import Release, ReleasedQuestion
+from clusterdp.estimation.reading.request import EstimateRequest
+from clusterdp.mechanisms.draw import ReleasedQuestion
+from clusterdp.published.release import Release
 from clusterdp.published.rows import answer_columns, count_released, n_outputs, scan_units
 from clusterdp.rows.frames import frame_like, read_frame
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, TIMES_OBSERVED
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
 
     import polars as pl
 
@@ -44,25 +43,23 @@ if TYPE_CHECKING:
 STRATIFIED_WEIGHT = "stratified_weight"
 
 
-def calibrated_rows(
-    release: Release | str | os.PathLike[str], *, holdout: int | None = None
-) -> Any:
+def calibrated_rows(release: Release | str | os.PathLike[str], *, fold: int | None = None) -> Any:
     """The released rows with a column such as `clicks_calibrated` for each metric.
 
     An outcome that may be missing has two, as in the release: `spend_times_observed_calibrated`,
-    which is 0 where it is missing, and `spend_observed_calibrated`. Its mean among those observed
-    is the ratio of their means.
+    which is 0 where it is missing, and `spend_observed_calibrated`. Its mean among units with an
+    observed outcome is the ratio of their means.
 
     Its plain means by arm are those of `estimate` with `estimator="unstratified"`, of everyone and
     of any segment. Means weighted by the column `stratified_weight` are those of `estimate` as it
     compares by default, of everyone. Where units were asked different questions, columns are null
-    of those who were not asked; means that skip nulls are unbiased, and near to those of
+    for units that were not asked; means that skip nulls are unbiased, and near to those of
     `estimate`, which weighs those asked to whom they stand for. Standard errors that other tools
     compute from it are too large wherever published sums tell much: take those of `estimate`.
 
     Args:
         release: A published folder, or a release from `release` or `read_release`.
-        holdout: The rows of this fold alone, moved by the sums of this fold alone.
+        fold: The rows of this fold alone, moved by the sums of this fold alone.
 
     Returns:
         A Polars query over a folder, or a frame of the library that the rows came in.
@@ -76,12 +73,13 @@ def calibrated_rows(
     release = open_release(release)
     if release.units is None:
         raise ParameterError(
-            f"{release.mechanism_names} publishes no rows to calibrate; use estimate(release)"
+            f"{release.mechanism_names} publishes no rows to calibrate. Fix: use estimate(release)."
         )
-    profiling = Profiling(release, use_sums=True, holdout=holdout)
+    request = EstimateRequest(layout=release.layout, fold=fold)
+    profiling = Profiling(release, request)
     every = [ProfiledRows(profiling, one) for one in count_released(release, profiling.names)]
     pairs = zip(release.questions, every, strict=True)
-    columns = [_calibrated(question, found, release.layout, holdout) for question, found in pairs]
+    columns = [_calibrated(question, found, request) for question, found in pairs]
     labels = ClusterInversion.from_release(release)
     factors = None if labels is None else labels.factors()
     for question, more, found in zip(release.questions, columns, every, strict=True):
@@ -92,16 +90,17 @@ def calibrated_rows(
 
 
 def _calibrated(
-    question: ReleasedQuestion, found: ProfiledRows, layout: Layout, holdout: int | None
+    question: ReleasedQuestion, found: ProfiledRows, request: EstimateRequest
 ) -> dict[str, FloatArray]:
     """The new columns of a question, by name; axes `[entry]` of its counted rows."""
     profiles, whole = found.profiles, found.count(found.table)
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
-    moved = {}
-    for function in _measured_functions(question.space):
-        metric = DecodedFunction.from_question(
-            function, question, layout, use_sums=True, holdout=holdout
-        )
+    moved, of_observed = {}, question.space.of_observed()
+    for place, measured in enumerate(question.space.declared.metrics):
+        # Whatever is measured of an outcome that may be missing is 0 where it is.
+        name = f"{measured}{TIMES_OBSERVED}" if place in of_observed else str(measured)
+        function = CategoryFunction.measured(name, question.space, place)
+        metric = DecodedFunction.from_question(function, question, request)
         sums = ProfileSums.from_rows(whole, profiles, metric.outputs)
         shifts = Calibration(metric.readings, profiles, sums, metric.noise).shifts()
         groups = metric.outputs.groups.ravel()[profiles.cells[places]]
@@ -110,24 +109,6 @@ def _calibrated(
         debiased = np.where(asked, debiased + metric.outputs.middle, np.nan)
         moved[f"{function.name}_calibrated"] = debiased + shifts[places]
     return moved
-
-
-def _measured_functions(space: Categories) -> Iterator[CategoryFunction]:
-    """What columns are of, each with its name.
-
-    Whatever is measured of an outcome that may be missing is 0 where it is. The outcome itself is
-    measured as R·(y − middle); its column is R·y, see `rows/randomizing.py`.
-    """
-    declared = space.declared
-    for place, metric in enumerate(declared.metrics):
-        function = CategoryFunction.declared(str(metric), space, place)
-        observed = declared.observed_place(place)
-        if observed is not None:
-            if place < len(declared.outcomes):
-                below = CategoryFunction.declared("", space, observed)
-                function = function.minus(-declared.outcomes[place].middle, below)
-            function = function._replace(name=f"{metric}{TIMES_OBSERVED}")
-        yield function
 
 
 def _stratified_weights(
@@ -140,17 +121,11 @@ def _stratified_weights(
     Axes `[cell]`.
     """
     profiles, counted = found.profiles, found.count(found.table)
-    answers = np.where(counted.responses < n_outputs(question), counted.counts, 0)
-    answers = np.bincount(counted.profiles, answers, len(profiles.cells))
-    asked, sizes = (
-        np.asarray(profiles.sum_cells(terms), dtype=np.int64) for terms in (answers, profiles.sizes)
-    )
+    asked, sizes = (counted.cell_sizes(profiles, one) for one in (n_outputs(question), None))
     weights = np.zeros(sizes.shape)
     for arm in reversed(layout.treatments):
         pair = [layout.control, arm]
-        weighed = weigh(sizes, layout, pair)
-        if factors is not None:
-            weighed = weigh_by_labels(sizes, factors, pair)
+        weighed = weigh(sizes, layout, pair, factors=factors)
         each = weighed.shares / np.maximum(asked[:, pair], 1)
         weights[:, pair] = each * asked[:, pair].sum(axis=0)
     return weights.ravel()
@@ -172,10 +147,10 @@ def _with_columns(
     new[STRATIFIED_WEIGHT] = new.pop(STRATIFIED_WEIGHT)  # it comes last
     clash = [name for name in new if name in release.columns.published]
     if clash:
-        raise DataError(f"the release has a column {clash[0]!r} of its own; rename it before")
+        raise DataError(f"The release already has a column {clash[0]!r}. Fix: rename it first.")
     rows = scan_units(release)
-    if profiling.holdout is not None:
-        rows = rows.filter(pl.col(FOLD) == profiling.holdout)
+    if profiling.fold is not None:
+        rows = rows.filter(pl.col(FOLD) == profiling.fold)
     keys = [*map(column, (*profiling.names, *answer_columns(release)))]
     tables = []
     for question, table, more in zip(release.questions, counted, columns, strict=True):

@@ -30,8 +30,9 @@ import numpy as np
 
 from clusterdp._arrays import BoolArray, FloatArray, IntArray
 from clusterdp.estimation.means.responses import ResponseValues
+from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.published.manifest import plain
-from clusterdp.published.release import Release, ReleasedQuestion
+from clusterdp.published.release import Release
 from clusterdp.published.rows import COUNT, count_released, released_cells
 from clusterdp.spec.columns import RESPONSE
 
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 _FEWEST = 2
 # Gains are shares of a variance that is at least so many standard errors above zero.
 _SEEN = 2.0
-GAIN_HEADER = ("arm", "within clusters", "without clusters", "taken off")
+GAIN_HEADER = ("arm", "within clusters", "without clusters", "variance reduction")
 
 
 class ClusterGain(NamedTuple):
-    """What clusters take off the sampling variance of an arm's mean.
+    """How much stratification by clusters reduces the sampling variance of an arm's mean.
 
     Attributes:
         metric: The metric.
@@ -56,7 +57,7 @@ class ClusterGain(NamedTuple):
         within_error: Its standard error.
         merged: φ⁰, what it would be without clusters.
         merged_error: Its standard error.
-        gain: 1 − φ/φ⁰; NaN where φ⁰ cannot be told from zero.
+        gain: 1 − φ/φ⁰; NaN where φ⁰ is not significantly different from zero.
         gain_error: Its standard error.
     """
 
@@ -71,7 +72,7 @@ class ClusterGain(NamedTuple):
 
     def row(self) -> tuple[str, ...]:
         """A row of a table for people; see `GAIN_HEADER`."""
-        seen = "too noisy to tell"
+        seen = "too noisy"
         if math.isfinite(self.gain):
             seen = f"{100 * self.gain:.2g}% ± {100 * self.gain_error:.2g}%"
         return (
@@ -89,13 +90,13 @@ class ClusterGain(NamedTuple):
 def cluster_gains(release: Release) -> list[ClusterGain]:
     """What clusters give, by metric and arm, from all rows of a release.
 
-    It is of clusters with two units or more in every arm, and of means of everyone, not of those
-    observed. Nothing where no rows are published, there are fewer than two such clusters, or arms
-    were assigned to groups as a whole.
+    It is of clusters with two units or more in every arm, and of means of all units, not only of
+    those with an observed outcome. Nothing where no rows are published, there are fewer than two
+    such clusters, or arms were assigned to groups as a whole.
     """
     layout, columns = release.layout, release.columns
     chosen = np.asarray((layout.sizes >= _FEWEST).all(axis=1))
-    if release.units is None or columns.assigned_by is not None or chosen.sum() < 2:
+    if release.units is None or columns.randomization_unit is not None or chosen.sum() < 2:
         return []
     return [
         gain

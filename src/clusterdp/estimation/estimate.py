@@ -41,8 +41,6 @@ from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.arms import contrast_effects
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.metrics.base import (
-    Differences,
-    EstimateRequest,
     MetricEstimator,
     MetricFindings,
     QuestionRows,
@@ -56,7 +54,6 @@ from clusterdp.estimation.metrics.exposure import Exposure
 from clusterdp.estimation.metrics.observed import attrition_notes, missing_notes, tells_attrition
 from clusterdp.estimation.metrics.parse import parse_metrics
 from clusterdp.estimation.metrics.sample_ratio import (
-    check_weighted,
     estimate_share_notes,
     question_notes,
     scope_notes,
@@ -64,13 +61,13 @@ from clusterdp.estimation.metrics.sample_ratio import (
 )
 from clusterdp.estimation.reading import segments as cutting
 from clusterdp.estimation.reading.clusters import ClusterInversion
-from clusterdp.estimation.reading.dimensions import (
+from clusterdp.estimation.reading.request import (
+    Differences,
+    EstimateRequest,
     ExposureRequest,
-    SegmentRequest,
     parse_column_names,
     parse_dimensions,
 )
-from clusterdp.estimation.reading.profiles import Profiling
 from clusterdp.estimation.report.results import Estimate
 from clusterdp.outcomes.space import ValueRange
 from clusterdp.published.folder import read_release
@@ -86,7 +83,9 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "use": ("everything", "rows"),
     "differences": ("rest", "pairs", None),
 }
-_NO_SPREAD = "the release holds no estimate of the sampling variance; the largest possible is used"
+_NO_SPREAD = (
+    "This release does not identify the sampling variance, so the largest possible one is used."
+)
 
 
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
@@ -103,7 +102,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     exposure: str | None = None,
     differences: Differences | None = None,
     family: Sequence[str] | str = VARYING,
-    holdout: int | None = None,
+    fold: int | None = None,
     shares: dict[Any, float] | None = None,
     level: float = 0.95,
 ) -> Estimate:
@@ -130,14 +129,14 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             numbers or categories. Adjusted effects are listed beside the others, and `to_report`
             says which of the two to report.
         exposure: Whether units were exposed to what their arm offers: an outcome declared as 0,1,
-            or a column of 0 and 1, kept or joined. Beside the effect on each mean stands that on
-            those exposed (CACE), with Anderson and Rubin's interval.
+            or a column of 0 and 1, kept or joined. Adds the complier effect (CACE) on each mean,
+            with Anderson and Rubin's interval.
         differences: "rest" also compares each segment with the rest of its dimension, "pairs" with
             each other one; both test whether all have the same effect.
-        family: What effects that are judged together differ in: some of "arms", "segments" and
+        family: What effects of a multiple-testing family differ in: some of "arms", "segments" and
             "metrics". P-values of Holm and of Benjamini and Hochberg, and simultaneous intervals,
             hold for all effects of a family.
-        holdout: Use the rows of this fold alone, with the sums of this fold alone. Segments may
+        fold: Use the rows of this fold alone, with the sums of this fold alone. Segments may
             then be chosen by looking at the other folds.
         shares: The planned share of each arm, for the check of sample ratios; by default as the
             owner declared them.
@@ -159,29 +158,33 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     check_level(level)
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
-    if holdout is not None and (isinstance(holdout, bool) or not isinstance(holdout, int)):
-        raise ParameterError(f"holdout must be the number of a fold, got {holdout!r}")
+    if fold is not None and (isinstance(fold, bool) or not isinstance(fold, int)):
+        raise ParameterError(f"fold must be the number of a fold, got {fold!r}")
     varying = parse_family(family)
+    spaces = [question.space for question in release.questions]
     request = EstimateRequest(
         layout=release.layout if control is None else release.layout.with_control(control),
         estimator=estimator,
-        covariates=parse_column_names("adjust", adjust),
         use_sums=use == "everything",
-        holdout=holdout,
-        differences=differences,
+        fold=fold,
         level=level,
+        table=segments,
+        on=on,
+        dimensions=parse_dimensions(by, release),
+        differences=differences,
+        covariates=parse_column_names("adjust", adjust),
+        exposure=None if exposure is None else ExposureRequest.parse(exposure, spaces),
         inversion=ClusterInversion.from_release(release),
-        is_exposed=exposure is not None,
     )
-    ratio_notes = estimate_share_notes(request, shares, release.columns.assigned_by)
-    estimators = parse_metrics(metrics, [question.space for question in release.questions])
-    cuts = _parse_cuts(release, request, segments, on, by, exposure)
+    request.check(release.columns.randomization_unit)
+    ratio_notes = estimate_share_notes(request, shares, release.columns.randomization_unit)
+    estimators = parse_metrics(metrics, spaces)
     if release.units is not None:
-        found = _from_rows(release, cuts, request, estimators)
-    elif use == "rows" or any(one is not None for one in (metrics, holdout)) or cuts.is_any:
+        found = _from_rows(release, request, estimators)
+    elif use == "rows" or any(one is not None for one in (metrics, fold)) or request.is_of_rows:
         raise ParameterError(
-            f"{release.mechanism_names} publishes no rows; leave out metrics, use, segments, by, "
-            "adjust, exposure and holdout"
+            f"{release.mechanism_names} publishes no rows, only overall effects. Fix: leave out "
+            "metrics, use, segments, by, adjust, exposure and fold."
         )
     else:
         found = _from_statistics(release, request)
@@ -189,10 +192,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     effects = [
         replace(one, possible=ranges.get(one.of.metric)) for one in sorted(found.effects, key=_kind)
     ]
-    found.check("Are means possible?", range_notes(effects), fine="they are")
+    found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     notes += [*scope_notes(request), *_scope_texts(release)]
-    warnings, remarks = sorted_notes(notes)
+    sorted_by_weight = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
         treatment=release.columns.arm,
@@ -202,13 +205,15 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         origin=Origin.from_layout(
             release.provenance.title or file_name(given["release"]),
             request.layout,
+            release.columns.true_cluster or release.columns.cluster,
             found.shares,
             call_text(estimate, given),
         ),
         level=level,
         family=varying,
-        warnings=warnings,
-        notes=remarks,
+        warnings=sorted_by_weight[Weight.WARNING],
+        notes=sorted_by_weight[Weight.SCOPE],
+        method=sorted_by_weight[Weight.METHOD],
         tests=tuple(found.tests),
         distributions=tuple(found.distributions),
         bounds=tuple(found.bounds),
@@ -221,44 +226,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     )
 
 
-def _parse_cuts(  # noqa: PLR0913, PLR0917 - what to cut by, and what goes with it
-    release: Release,
-    request: EstimateRequest,
-    table: Any,
-    on: str | None,
-    by: Any,
-    exposure: Any,
-) -> SegmentRequest:
-    """What rows are cut by.
-
-    Raises:
-        ParameterError: If it does not go together, or with the release.
-    """
-    dimensions, covariates, exposed = parse_dimensions(by, release), request.covariates, None
-    if exposure is not None:
-        if any(exposure in names for names in (*dimensions, covariates)):
-            raise ParameterError(
-                f"exposure {exposure!r} follows treatment, so effects are not cut by it, nor "
-                "adjusted for it; leave it out of by and adjust (--by, --adjust)"
-            )
-        spaces = [question.space for question in release.questions]
-        exposed = ExposureRequest.parse(exposure, spaces)
-    if table is not None and not dimensions and not covariates and exposed is None:
-        raise ParameterError(
-            "segments has columns to cut by, and no cut was asked for: give by=... (--by)"
-        )
-    cuts = SegmentRequest(table, on, dimensions, covariates, exposed, request.inversion)
-    check_weighted(request, cuts, release.columns.assigned_by)
-    if covariates and release.columns.assigned_by is not None:
-        raise ParameterError(
-            "arms were assigned to groups, where adjusted effects have no right intervals: leave "
-            "out adjust (--adjust)"
-        )
-    if request.differences and not dimensions:
-        raise ParameterError("differences are between segments: give by=... (--by)")
-    return cuts
-
-
 def _kind(effect: Effect) -> tuple[bool, bool]:
     """The order of effects: overall, in segments, differences between segments."""
     return bool(effect.of.segment), effect.of.against is not None
@@ -266,67 +233,65 @@ def _kind(effect: Effect) -> tuple[bool, bool]:
 
 def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:
     """What standard errors are of if arms were assigned to groups, and why intervals are wide."""
-    if release.columns.assigned_by is None:
+    if release.columns.randomization_unit is None:
         return []
     text = (
-        f"arms were assigned by {release.columns.assigned_by}: standard errors are of how its "
-        "groups differ, never of how units do"
+        f"Standard errors are cluster-robust: {release.columns.randomization_unit} is the "
+        "randomization unit."
     )
     overall = [one for one in effects if not one.of.segment and math.isfinite(one.degrees)]
     if overall:
         widest = min(overall, key=lambda one: one.degrees)
         text += (
-            f". Groups are few, so that {level:.0%} intervals reach up to "
-            f"{quantile(level, widest.degrees):.3g} standard errors; privacy is "
-            f"{widest.privacy_share:.0%} of the variance"
+            f" There are few groups, so {level:.0%} CIs reach up to "
+            f"{quantile(level, widest.degrees):.3g} SEs. Privacy is "
+            f"{widest.privacy_variance_share:.0%} of the variance."
         )
     return [Note(text)]
 
 
 def _from_rows(
     release: Release,
-    cuts: SegmentRequest,
     request: EstimateRequest,
     estimators: list[MetricEstimator],
 ) -> MetricFindings:
     """Effects on every metric, from rows and what was published beside them."""
-    profiling = Profiling(release, use_sums=request.use_sums, holdout=request.holdout)
-    read = cutting.read_rows(release, cuts, profiling)
+    read = cutting.read_rows(release, request)
     questions = [QuestionRows(*pair, request) for pair in zip(release.questions, read, strict=True)]
     rows = read[0]  # what follows is public, and the same in every question
     found = MetricFindings()
-    if request.holdout is not None:
+    if request.fold is not None:
         n_held = int(rows.profiles.sizes.sum())
-        text = f"fold {request.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
+        text = f"Fold {request.fold} only: {n_held:,} of {release.layout.n_units:,} units."
         found.notes.append(Note(text, Weight.SCOPE))
     if request.differences == "pairs":
         _check_pairs(rows)
     if len(release.questions) > 1:
         _check_questions(release, read, found)
     _check_joined(release, rows, found, request.inversion)
-    exposure = None if cuts.exposure is None else Exposure(cuts.exposure, questions)
+    exposure = None if request.exposure is None else Exposure(request.exposure, questions)
     _estimate_metrics(estimators, questions, exposure, found)
     if exposure is not None:
         found.add(exposure.effects(found.effects))
-    if rows.segments and release.layout.folds > 1 and request.holdout is None:
+    if rows.segments and release.layout.folds > 1 and request.fold is None:
         n_segments = sum(bool(one.of.segment) for one in found.effects)
         found.check(
-            "Do segments have the same effects in all folds?",
+            "Folds",
             fold_notes(found.folds, n_segments),
-            fine="they do, as far as can be seen",
+            passed="effects in segments agree between folds",
         )
     for declared in (question.space.declared for question in release.questions):
         if tells_attrition(declared, found.effects):
             found.check(
-                f"Do arms differ in whose {' and '.join(declared.missing)} is missing?",
+                f"Attrition in {' and '.join(declared.missing)}",
                 attrition_notes(declared, found.effects),
-                fine="not as far as can be seen",
+                passed="no difference in response rates found",
             )
     if rows.covariates is not None:
         found.effects[:] = mark_reported(found.effects, len(rows.covariates.given.regressors))
         suspect = [*balance_notes(rows.covariates), *difference_notes(found.effects)]
-        fine = "they do not, as far as can be seen"
-        found.check("Do covariates follow from treatment?", suspect, fine=fine)
+        passed = "no sign that they depend on treatment"
+        found.check("Covariate balance", suspect, passed=passed)
         if suspect:
             found.effects[:] = report_plain(found.effects)
     return found
@@ -355,29 +320,28 @@ def _estimate_metrics(
             refused.append(error)
     if len(refused) == len(estimators):
         raise refused[0]
-    found.notes.extend(Note(f"left out: {error}", Weight.WARNING) for error in refused)
+    found.notes.extend(Note(f"Not estimated: {error}", Weight.WARNING) for error in refused)
 
 
 def _check_questions(
     release: Release, read: list[cutting.RowCounts], found: MetricFindings
 ) -> None:
     """Check that questions were asked of as many units as published, in all arms alike."""
-    profiles, arms = read[0].profiles, release.layout.arms
-    asked = []
-    for question, rows in zip(release.questions, read, strict=True):
-        counts = np.where(rows.whole.responses < n_outputs(question), rows.whole.counts, 0)
-        asked.append(np.bincount(profiles.arms[rows.whole.profiles], counts, len(arms)))
+    asked = [
+        rows.whole.cell_sizes(rows.profiles, n_outputs(question)).sum(axis=0)
+        for question, rows in zip(release.questions, read, strict=True)
+    ]
     shares = np.array([question.mechanism.asked_share for question in release.questions])
     found.check(
-        "Are questions asked alike in all arms?",
+        "Questions",
         question_notes(
-            np.stack(asked).astype(np.int64),
-            np.bincount(profiles.arms, profiles.sizes, len(arms)).astype(np.int64),
+            np.stack(asked),
+            read[0].whole.cell_sizes(read[0].profiles).sum(axis=0),
             shares,
             [question.name for question in release.questions],
-            arms,
+            release.layout.arms,
         ),
-        fine=f"they are, as far as can be seen, of {', '.join(f'{one:.1%}' for one in shares)}",
+        passed=f"asked equally in all arms ({', '.join(f'{one:.1%}' for one in shares)})",
     )
 
 
@@ -392,24 +356,24 @@ def _check_joined(
     parts = [(segment_label(of), one) for of, one in rows.segments if private not in dict(of)]
     parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
     is_planned = inversion is None or inversion.probs is None
-    if parts and is_planned and release.columns.assigned_by is None:
-        sizes = [(name, rows.cell_sizes(one)) for name, one in parts]
+    if parts and is_planned and release.columns.randomization_unit is None:
+        sizes = [(name, one.cell_sizes(rows.profiles)) for name, one in parts]
         found.check(
-            "Do arms have their shares in segments?",
-            segment_ratio_notes(sizes, rows.cell_sizes(rows.whole)),
-            fine="they do, as far as can be seen",
+            "Sample ratio in segments",
+            segment_ratio_notes(sizes, rows.whole.cell_sizes(rows.profiles)),
+            passed="no mismatch found",
         )
     if rows.joined is not None:
         found.check(
-            "Do the ids of the segments table match?",
+            "Segments table",
             rows.joined,
-            fine="every released unit is in it, with a value in each column",
+            passed="it has every released unit, and a value in each column",
         )
     if rows.covariates is not None:
         found.check(
-            "Are covariates complete?",
+            "Covariates",
             rows.covariates.given.notes(),
-            fine="every unit has all of them",
+            passed="no values are missing",
         )
 
 
@@ -419,8 +383,8 @@ def _check_pairs(rows: cutting.RowCounts) -> None:
     n_pairs = sum(math.comb(size, 2) for size in sizes.values())
     if n_pairs > cutting.MOST_SEGMENTS:
         raise ParameterError(
-            f'differences="pairs" makes {n_pairs:,} pairs of segments, and at most '
-            f'{cutting.MOST_SEGMENTS:,} are compared: use differences="rest" (--differences rest)'
+            f'differences="pairs" makes {n_pairs:,} pairs of segments. The limit is '
+            f'{cutting.MOST_SEGMENTS:,}. Fix: use differences="rest" (--differences rest).'
         )
 
 
@@ -428,7 +392,10 @@ def _from_statistics(release: Release, request: EstimateRequest) -> MetricFindin
     """Overall effects from a release without rows."""
     layout, found = request.layout, MetricFindings()
     if request.estimator == "unstratified":
-        raise ParameterError("a release without rows has stratified effects only")
+        raise ParameterError(
+            "A release without rows has stratified effects only. Fix: leave out estimator "
+            "(--unstratified)."
+        )
     for question in release.questions:
         for place, metric in enumerate(question.space.declared.metrics):
             contrasts = question.statistics[0].contrasts(layout, place)
@@ -465,10 +432,10 @@ def _scope_texts(release: Release) -> list[Note]:
         shares = ", ".join(
             f"{one.name} {one.mechanism.asked_share:.0%} of units" for one in release.questions
         )
-        texts.append(f"each person's row answers one question ({shares}); totals are of everyone")
+        texts.append(f"Each unit answers one question ({shares}). Totals cover all units.")
     every = [question.space.declared for question in release.questions]
     texts += [
-        f"{name}, clipped to {number.low:g}..{number.high:g}"
+        f"{name} is clipped to {number.low:g}–{number.high:g}."
         for declared in every
         for name, number in declared.numbers.items()
         if not any(note.startswith(f"{name} was clipped") for note in release.notes)

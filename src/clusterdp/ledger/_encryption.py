@@ -60,7 +60,7 @@ class Encryption:
 
         Raises:
             LedgerError: If the passphrase or the key file is missing or wrong, or if one is given
-                for a ledger that encrypts nothing: somebody who can replace the ledger could
+                for a ledger that encrypts nothing: anyone who can replace the ledger could
                 otherwise read the next key.
         """
         wanted = described["protection"]
@@ -133,7 +133,7 @@ def is_described(described: Any) -> bool:
 def unencrypted_error(given: str, kind: str) -> LedgerError:
     """The error for a ledger that encrypts nothing although its owner expects it to."""
     return LedgerError(
-        f"{given}, but this ledger keeps keys unencrypted: somebody may have replaced it; use the "
+        f"{given}, but this ledger does not encrypt keys, and may have been replaced; use the "
         f"ledger that was made with the {kind}"
     )
 
@@ -167,11 +167,11 @@ def _from_file(path: Path, salt: bytes) -> bytes:
     except OSError as error:
         raise LedgerError(f"cannot read the key file {path}: {error.strerror}") from None
     except ValueError:
-        raise LedgerError("the key file has a name that no file can have") from None
+        raise LedgerError("invalid key file path") from None
     if mode & _OTHERS:
         raise LedgerError(
-            f"others can read or write the key file {path} (mode {mode:03o}); make it yours alone "
-            f"with: chmod 600 {shlex.quote(str(path))}"
+            f"others can read or write the key file {path} (mode {mode:03o}); restrict it with: "
+            f"chmod 600 {shlex.quote(str(path))}"
         )
     if len(content) < _KEY_BYTES:
         raise LedgerError(

@@ -32,7 +32,7 @@ _LOCKED = "is locked by another command; try again later"
 _FULL = "cannot be written: the disk is full"
 _DENIED = "cannot be written: permission denied"
 _NO_TABLES = "is not a ledger that this version can read; make one with: clusterdp ledger init"
-_REFUSED = "refused the user or the password"
+_REFUSED = "rejected the user or the password"
 _UNREACHABLE = "cannot be reached"
 _DAMAGED = "is damaged"
 _REASONS = {
@@ -94,7 +94,7 @@ def _create_file(path: Path) -> None:
     except OSError as error:
         raise LedgerError(f"cannot create {path.name}: {error.strerror}") from None
     except ValueError:
-        raise LedgerError("the ledger has a name that no file can have") from None
+        raise LedgerError("invalid ledger path") from None
 
 
 def _check_file(path: Path) -> None:
@@ -178,7 +178,7 @@ def _explain_refusal(connection: Any) -> str:
         return _UNREACHABLE
     if connection.needs_password or connection.used_password:
         return _REFUSED
-    return "was refused by its server; check that the database exists and that the user may use it"
+    return "was rejected by its server; check that the database exists and that the user may use it"
 
 
 # The number of the lock that all ledgers in a PostgreSQL database share; any number works.
@@ -231,7 +231,7 @@ class Secrets(NamedTuple):
     Attributes:
         key: The key of its rows.
         labelled: Its counts of given labels; None before, and where clusters are public.
-        looked: Its look; None before, and where there is none.
+        looked: Its pilot; None before it is drawn, and without one.
         drawn: The noisy statistics of its first pass; None before that pass.
         sealed: The checksum of the manifest it is about to publish; None before. Not a secret.
         place: Where its last run was going to publish it; None before there was one. Not a secret.

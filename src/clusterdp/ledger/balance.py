@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError, ParameterError
-from clusterdp.privacy.accounting import Guarantee, ReleaseLoss, any_loss, rounded_up
+from clusterdp.privacy.accounting import Guarantee, ReleaseLoss, any_loss
 from clusterdp.privacy.composition import ComposedLoss, basic_composition
+from clusterdp.privacy.statement import rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ _CONFIRMATION = "new_population=True (--new-population)"
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """What was spent on one population, and the cap that holds for it.
+    """What was spent on one population, and its budget cap.
 
     Attributes:
         population: Its name.
@@ -94,18 +95,23 @@ class Balance:
 
     def refusal(self, guarantee: Guarantee) -> str:
         """The message for a release that is not allowed."""
-        return f"{self.why_not(guarantee)}. No outcome was read, and nothing was spent"
+        left, pure = shown_below(self.remaining), " and delta = 0" if guarantee.delta else ""
+        fix = (
+            f"set epsilon = {left} or less{pure}" if left != "0" else "ask for a higher budget cap"
+        )
+        done = "No outcome was read and nothing was spent."
+        return f"{self.why_not(guarantee)}. {done} Fix: {fix}."
 
     def why_not(self, guarantee: Guarantee) -> str:
         """Why a release is not allowed, and which would be."""
-        pure = ", with delta 0" if guarantee.delta else ""
         left = shown_below(self.remaining)
-        remedy = f"epsilon of at most {left}{pure} fits" if left != "0" else "nothing more fits"
         return (
-            f"the budget of population {self.population!r} does not allow it: the cap is "
-            f"{budget_in_short(self.cap)}, earlier releases spent {budget_in_short(self.basic)}, "
-            f"and this release costs {budget_in_short(guarantee)}; {remedy}"
+            f"Not enough budget for {self.population!r}: this release needs "
+            f"{budget_in_short(guarantee)}, and {left} of {self._cap_text()} remains"
         )
+
+    def _cap_text(self) -> str:
+        return budget_in_short(self.cap).removeprefix("ε = ")
 
     def _allows_pure(self, epsilon: float) -> bool:
         return self.allows(Guarantee(epsilon=epsilon), [ReleaseLoss(atoms=any_loss(epsilon))])
@@ -128,7 +134,7 @@ def normalize_population(population: str) -> str:
     name = unicodedata.normalize("NFC", population).strip() if is_text else ""
     if not name or not name.isprintable():
         raise ParameterError(
-            f"population must be a name of printable characters, got {population!r}"
+            f"population must be a name of printable characters, got {population!r}."
         )
     return name
 
@@ -144,20 +150,21 @@ def population_problem(name: str, known: Sequence[str], *, confirmed: bool) -> s
     if name in known:
         if confirmed:
             return (
-                f"population {name!r} is not new to the ledger: leave out new_population "
-                "(--new-population)"
+                f"Population {name!r} is already in the ledger. Fix: leave out new_population "
+                "(--new-population)."
             )
         return None
     if confirmed:
         return None
     if not known:
         return (
-            f"population {name!r} is new to the ledger, which has no population yet; confirm it "
-            f"with {_CONFIRMATION}"
+            f"Population {name!r} is new: the ledger is empty. Nothing was published. Fix: confirm "
+            f"it with {_CONFIRMATION}."
         )
     return (
-        f"population {name!r} is new to the ledger, which has {_listed(name, known)}; if it "
-        f"shares no person with these, confirm it with {_CONFIRMATION}"
+        f"Population {name!r} is new: the ledger has {_listed(name, known)}. Nothing was "
+        f"published. Fix: correct the name. If no unit is in both, confirm it with "
+        f"{_CONFIRMATION}."
     )
 
 
@@ -174,9 +181,9 @@ def _listed(name: str, known: Sequence[str]) -> str:
 
 
 def budget_in_short(guarantee: Guarantee) -> str:
-    """For people: "epsilon 2, delta 1e-06"."""
-    delta = f", delta {rounded_up(guarantee.delta)}" if guarantee.delta else ""
-    return f"epsilon {rounded_up(guarantee.epsilon)}{delta}"
+    """For people: "ε = 2, δ = 1e-06"."""
+    delta = f", δ = {rounded_up(guarantee.delta)}" if guarantee.delta else ""
+    return f"ε = {rounded_up(guarantee.epsilon)}{delta}"
 
 
 def shown_below(number: float) -> str:

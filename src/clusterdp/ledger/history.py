@@ -51,7 +51,7 @@ class ReleaseRecord:
         who: The user who reserved it.
         content: Its parameters and options, from its reservation.
         labelled_sha256: The checksum of its counts of given labels, as it is stored; None before.
-        looked_sha256: The checksum of its look, as it is stored; None before.
+        looked_sha256: The checksum of its pilot, as it is stored; None before.
         drawn_sha256: The checksum of what it drew, as it is stored; None before.
         manifest_sha256: The checksum of the published manifest; None before.
         folder: Where it was published; None before.
@@ -85,7 +85,7 @@ class ReleaseRecord:
     @cached_property
     def guarantee(self) -> Guarantee:
         """What it costs in (ε, δ)."""
-        return self.terms.to_guarantee()
+        return self.terms.guarantee
 
     @property
     def losses(self) -> tuple[ReleaseLoss, ...]:

@@ -254,7 +254,7 @@ class Ledger:
         problems = find_problems(entries)
         if problems:
             raise LedgerError(
-                f"the ledger {self} was edited: {problems[0]}; look with: clusterdp ledger verify "
+                f"the ledger {self} was edited: {problems[0]}; see: clusterdp ledger verify "
                 f"{shlex.quote(str(self))}"
             )
         if format_problem(entries):
@@ -284,7 +284,7 @@ class Ledger:
             LedgerError: If the cap does not allow it, or the population is new and should not be,
                 or the reverse. Nothing is spent then.
         """
-        guarantee = terms.to_guarantee()
+        guarantee = terms.guarantee
         key = ReleaseKey.from_system()
         name = normalize_population(population)
         encryption = self._unlocked()
@@ -455,7 +455,7 @@ def open_ledger(
 
     Raises:
         LedgerError: If it cannot be unlocked; or if it does not encrypt although a passphrase is in
-            the environment, because somebody may have replaced it.
+            the environment, because it may have been replaced.
     """
     ledger = Ledger(where)
     if ledger.protection == "none" and PASSPHRASE in os.environ:

@@ -73,7 +73,7 @@ class PopulationBudget:
     def describe(self, terms: Terms) -> dict[str, Any]:
         """The balance before and after a release; everything in it is public."""
         balance = self.ledger.balance(self._named())
-        guarantee = terms.to_guarantee()
+        guarantee = terms.guarantee
         after = basic_composition([balance.basic, guarantee])
         names = set(terms.outcome_names)
         earlier = sum(bool(names & set(one.outcomes)) for one in balance.spent)
@@ -98,9 +98,8 @@ class PopulationBudget:
             "refusals": self._refusals(balance, terms),
             "notes": notes,
             "in_short": (
-                f"{budget_in_short(guarantee)} of population {balance.population!r}, which has "
-                f"epsilon {shown_below(balance.remaining)} left (cap "
-                f"{budget_in_short(balance.cap)})"
+                f"{balance.population!r}: this release needs {budget_in_short(guarantee)}, and "
+                f"ε = {shown_below(balance.remaining)} remains (cap {budget_in_short(balance.cap)})"
             ),
         }
 
@@ -135,8 +134,8 @@ class PopulationBudget:
             confirmed_new=self.confirmed_new,
         )
         self.on_message(
-            f"reserved as release {reservation.release_id}; if this is interrupted, finish it "
-            f"with: {self._hint(reservation)}"
+            f"reserved as release {reservation.release_id}; if this is interrupted, resume with: "
+            f"{self._hint(reservation)}"
         )
         return self.finish(reservation, opened, spec, target, write)
 
@@ -185,13 +184,13 @@ class PopulationBudget:
         return normalize_population(self.population)
 
     def _refusals(self, balance: Balance, terms: Terms) -> list[str]:
-        """Why the ledger would refuse a release; empty if it would not."""
+        """Why the ledger would reject a release; empty if it would not."""
         known = [one.population for one in self.ledger.balances()]
         problems = [population_problem(balance.population, known, confirmed=self.confirmed_new)]
-        guarantee = terms.to_guarantee()
+        guarantee = terms.guarantee
         if not balance.allows(guarantee, terms.losses()):
             problems.insert(0, balance.why_not(guarantee))
-        return [f"this release would be refused: {problem}" for problem in problems if problem]
+        return [f"This release would be rejected: {problem}" for problem in problems if problem]
 
     def _command(self, release_id: str) -> str:
         """How to resume on the command line."""

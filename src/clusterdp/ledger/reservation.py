@@ -88,7 +88,7 @@ def remove_leftovers(place: str, host: str | None, claim: str) -> str | None:
         return f"what it left at {place} on the machine {host} cannot be removed from here"
     if working is not None and not working.parent.is_dir():
         # It may have been moved, or not be mounted: what is in it is still there.
-        return f"what it left beside {working} is out of reach: there is no {working.parent}"
+        return f"what it left next to {working} is out of reach: there is no {working.parent}"
     if working is not None:
         remove_private_folders(working)
     if target is None:
@@ -150,7 +150,7 @@ def _target(place: str) -> LocalFolder | StoreFolder | HadoopFolder | None:
 def is_published(target: Destination | None, sealed: str | None) -> bool:
     """Whether the manifest of this checksum is at a place.
 
-    False if the place cannot be seen from here: whoever resumes the release asks again.
+    False if the place cannot be seen from here: the run that resumes the release asks again.
     """
     try:
         manifest = None if target is None else target.manifest()
@@ -217,7 +217,7 @@ def describe_reason(reason: str | None) -> dict[str, str]:
 
 
 class OvertakenError(LedgerError):
-    """Another run finished the same release or is about to, or somebody closed or cancelled it."""
+    """Another run finished or finishes the same release, or it was closed or canceled."""
 
 
 @dataclass(slots=True)
@@ -376,8 +376,8 @@ class Reservation:
         with self._store.writing() as transaction:
             if self._still_kept(transaction).sealed not in (None, checksum):
                 raise LedgerError(
-                    "this would be another release than the one that was about to be published, so "
-                    "nothing was published"
+                    "this differs from the release that was about to be published; nothing was "
+                    "published"
                 )
             transaction.set_known(self.release_id, sealed=checksum)
         self._kept = self._kept._replace(sealed=checksum)
@@ -396,7 +396,7 @@ class Reservation:
             raise LedgerError(f"release {self.release_id} has drawn: its budget stays spent")
         before = "its rows, which were being randomized, were removed"
         reason = before if self._began_rows else "nothing was drawn"
-        self._finish("cancelled", {"reason": f"the table was refused; {reason}"})
+        self._finish("cancelled", {"reason": f"the table was rejected; {reason}"})
 
     def give_up(self, reason: str) -> None:
         """Close the release: its budget stays spent, its secrets are wiped.

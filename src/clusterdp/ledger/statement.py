@@ -13,7 +13,7 @@ from clusterdp.document.markup import to_html
 from clusterdp.document.model import Code, Paragraph, Section, Table
 from clusterdp.document.text import terminal_width, to_lines
 from clusterdp.ledger.balance import budget_in_short, shown_below
-from clusterdp.privacy.accounting import rounded_up
+from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import FRAME
 
 if TYPE_CHECKING:
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from clusterdp.privacy.accounting import Guarantee
 
 _BAR_WIDTH = 32
-_HEADER = ("release", "when (UTC)", "who", "outcomes", "mechanism", "epsilon", "delta", "status")
+# Letters of an id in the table; commands and JSON have all.
+_SHOWN = 8
+_HEADER = ("date (UTC)", "release", "outcomes", "ε", "δ", "status", "by")
+# What the last events of releases are called.
+_STATUS = {"committed": "published", "closed": "abandoned", "cancelled": "cancelled"}
 
 # What an owner says of a release, and the columns of an audit.
 _SAID = ("title", "contact", "approved_by", "reason")
@@ -35,7 +39,7 @@ _AUDITED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Statement:
-    """What was spent on each population, by which releases, and what is left.
+    """What was spent on each population, by which releases, and what remains.
 
     Attributes:
         ledger: Where the ledger is, without a password.
@@ -52,21 +56,31 @@ class Statement:
     head: str
 
     def __repr__(self) -> str:
-        return "\n".join(to_lines(self._parts(), terminal_width()))
+        return "\n".join(to_lines(self._parts(), terminal_width())).lstrip("\n")
 
     def _repr_html_(self) -> str:
         return to_html(*self._parts())
 
     def _parts(self) -> list[Paragraph | Section]:
         """All of it, for people."""
-        about = f"{budget_in_short(self.cap)} for each population: {self.cap.in_odds()}"
-        parts: list[Paragraph | Section] = [Paragraph(f"{self.ledger}: {about}")]
-        parts += [] if self.balances else [Paragraph("nothing was spent yet")]
+        parts: list[Paragraph | Section] = []
+        if not self.balances:
+            cap = f"Budget cap of each population: {budget_in_short(self.cap)}."
+            parts.append(Paragraph(f"{self.ledger}: nothing was spent yet. {cap}"))
+        width = max((len(balance.population) for balance in self.balances), default=0)
         for balance in self.balances:
-            table = Table("", [_HEADER, *map(_cells, balance.releases)])
-            totals = Code("", "\n".join(self._totals(balance)))
-            parts.append(Section(balance.population, [table, totals]))
-        return [*parts, Section("", [Paragraph(f"last entry {self.head}")])]
+            bars = [Paragraph(bar) for bar in self._bars(balance, width)]
+            parts.append(Section("", [*bars, self._table(balance), *self._unfinished(balance)]))
+        about = [self._meaning(balance) for balance in self.balances]
+        ends = [Paragraph(text) for text in dict.fromkeys(about)]
+        return [*parts, Section("", [*ends, Paragraph(f"Hash of the last entry: {self.head}")])]
+
+    def _meaning(self, balance: Balance) -> str:
+        """What everything that was spent on a population means for a reader."""
+        spent = balance.basic.statement().short
+        name = f"{balance.population}: " if len(self.balances) > 1 else ""
+        most = self.cap.statement().at_most
+        return f"{name}{spent[:1].upper()}{spent[1:]}" + (f" (cap: {most})" if most else "")
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, as `clusterdp ledger show --json` prints them."""
@@ -85,19 +99,37 @@ class Statement:
             writer.writerows(map(_audited, balance.releases))
         return text.getvalue()
 
-    def _totals(self, balance: Balance) -> list[str]:
-        """What is spent and left of one population, and how to finish what is unfinished."""
-        basic, tight = ("", ": this decides") if self.tight else (": this decides", "")
-        lines = [f"{_bar(balance.basic.epsilon, self.cap.epsilon)}  basic composition{basic}"]
-        epsilon = balance.tight_epsilon()
+    def _bars(self, balance: Balance, width: int) -> list[str]:
+        """What is spent of the cap of one population, and what remains."""
+        epsilon, remaining = balance.tight_epsilon(), shown_below(balance.remaining)
+        name = f"{balance.population:{width}}"
+        spent = [(name, balance.basic.epsilon, "", not self.tight)]
         if epsilon is not None:
-            at_delta = f"tight composition at delta {rounded_up(self.cap.delta)}"
-            lines.append(f"{_bar(epsilon, self.cap.epsilon)}  {at_delta}{tight}")
-        lines.append(f"left for one more release: epsilon {shown_below(balance.remaining)}")
-        for one in balance.releases:
-            if one.is_unfinished:
-                lines += _next_steps(one, self.ledger)
-        return lines
+            at_delta = f" by tight composition at δ = {rounded_up(self.cap.delta)}"
+            spent.append((" " * width, epsilon, at_delta, self.tight))
+        return [
+            f"{label}   {_bar(used, self.cap.epsilon)} spent{how}"
+            + (f", {remaining} remaining" if decides else "")
+            for label, used, how, decides in spent
+        ]
+
+    def _table(self, balance: Balance) -> Table:
+        """Its releases; δ only where there is any."""
+        rows = [_HEADER, *map(_cells, balance.releases)]
+        if not balance.basic.delta:
+            place = _HEADER.index("δ")
+            rows = [(*row[:place], *row[place + 1 :]) for row in rows]
+        return Table("", rows)
+
+    def _unfinished(self, balance: Balance) -> list[Code]:
+        """How to finish or end releases that were interrupted."""
+        steps = [
+            step
+            for one in balance.releases
+            if one.is_unfinished
+            for step in _next_steps(one, self.ledger)
+        ]
+        return [Code("", "\n".join(steps))] if steps else []
 
 
 def resume_in_python(release_id: str, ledger: str) -> str:
@@ -120,24 +152,23 @@ def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     options, release_id = one.content.get("options"), one.release_id
     is_frame = isinstance(options, dict) and options.get("input") == FRAME
     resume = (resume_in_python if is_frame else resume_command)(release_id, ledger)
-    steps = [f"{release_id} is unfinished: {resume}"]
+    steps = [f"{release_id} is unfinished. Resume with: {resume}"]
     if not one.has_drawn:
         cancel = ending_command("cancel", release_id, ledger)
-        steps.append(f"  it drew nothing; to get its budget back: {cancel}")
+        steps.append(f"  It drew nothing. Get its budget back with: {cancel}")
     close = ending_command("close", release_id, ledger)
-    return [*steps, f"  to give it up, its budget spent: {close}"]
+    return [*steps, f"  Abandon it, its budget spent, with: {close}"]
 
 
 def _cells(one: ReleaseRecord) -> tuple[str, ...]:
     return (
-        one.release_id,
         one.at[:16].replace("T", " "),
-        one.who,
+        one.release_id[:_SHOWN],
         ", ".join(one.outcomes),
-        one.terms.mechanism_names,
         rounded_up(one.guarantee.epsilon),
         rounded_up(one.guarantee.delta),
-        "unfinished" if one.is_unfinished else one.status,
+        _STATUS.get(one.status, "unfinished"),
+        one.who,
     )
 
 
@@ -155,7 +186,7 @@ def _bar(spent: float, cap: float) -> str:
     """A bar that shows how much of a cap is spent."""
     filled = round(_BAR_WIDTH * min(1.0, spent / cap)) if math.isfinite(spent) else _BAR_WIDTH
     return (
-        "█" * filled + "░" * (_BAR_WIDTH - filled) + f"  {rounded_up(spent)} of {rounded_up(cap)}"
+        "█" * filled + "░" * (_BAR_WIDTH - filled) + f"   {rounded_up(spent)} of {rounded_up(cap)}"
     )
 
 
@@ -175,7 +206,7 @@ def _describe(balance: Balance) -> dict[str, Any]:
 def _describe_release(one: ReleaseRecord) -> dict[str, Any]:
     return {
         "release_id": one.release_id,
-        "status": one.status,
+        "status": _STATUS.get(one.status, one.status),
         "at": one.at,
         "who": one.who,
         "outcomes": list(one.outcomes),

@@ -14,7 +14,7 @@ from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.privacy.accounting import checked_epsilon, noise_scale_for
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.statistics.look import NoisyLook
+from clusterdp.statistics.pilot import NoisyPilot
 from clusterdp.statistics.sums import NoisySums, NoisyTotals, noise_in_rows
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
     scope: Literal["cluster", "population"] = "cluster",
     prior: Sequence[float] | None = None,
     sums: SumShares = NO_SUMS,
-    look: float = 0.0,
+    pilot: float = 0.0,
 ) -> Mechanism:
     """Rows through the unbiased channel of least variance that ε allows.
 
@@ -175,17 +175,17 @@ def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
         prior: The prior of every cell, one number per outcome, known from outside the experiment;
             with counts, what they are shrunk towards.
         sums: The shares of ε that are spent on noisy sums, which estimates then use.
-        look: The share of ε that is spent on a look: a noisy histogram of everyone, before anything
-            else. Where numbers are clipped, their grids and the prior then follow from it.
+        pilot: The share of ε that is spent on a pilot: a noisy histogram of all units, drawn
+            first. Where numbers are clipped, their grids and the prior then follow from it.
     """
-    if not 0 <= look < 1:
+    if not 0 <= pilot < 1:
         raise ParameterError(
-            f"look is a share of epsilon, and must be at least 0 and below 1, got {look:g}"
+            f"pilot is a share of epsilon, and must be at least 0 and below 1, got {pilot:g}"
         )
     counts = () if noise_scale is None else (NoisyCounts(noise_scale=noise_scale, scope=scope),)
     return Mechanism(
         name="Optimal",
-        look=NoisyLook(epsilon=look * checked_epsilon(epsilon)) if look else None,
+        pilot=NoisyPilot(epsilon=pilot * checked_epsilon(epsilon)) if pilot else None,
         statistics=(*counts, *sums.statistics(epsilon)),
         rows=OptimalBudget(
             epsilon=epsilon, delta=delta, prior=None if prior is None else tuple(prior)

@@ -3,8 +3,8 @@
 A release in memory, one on disk and a simulated one take this same step; after it, only rows are
 left to be randomized.
 
-**After a look**, categories and mechanism follow from what was drawn. Every part's ε was fixed
-before the look, so that the losses of look, statistics and rows add up whatever it shows. Nothing
+**After a pilot**, categories and mechanism follow from what was drawn. Every part's ε was fixed
+before the pilot, so that the losses of pilot, statistics and rows add up whatever it shows. Nothing
 here can refuse a release.
 
 **How much a row reveals** is how often the best guess from it is the true outcome. It follows from
@@ -13,13 +13,16 @@ the mechanism and public numbers, so it can be stated before a release.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import shortest_decimal
+from clusterdp.channels.asked import AskedChannel
+from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.outcomes.categories import together
-from clusterdp.outcomes.look import settle_outcomes
-from clusterdp.privacy.accounting import percent_rounded_up
+from clusterdp.outcomes.pilot import settle_outcomes
+from clusterdp.privacy.statement import percent_rounded_up
 from clusterdp.statistics.sums import NoisyMetricSums
 
 if TYPE_CHECKING:
@@ -27,21 +30,54 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels import Channel
+    from clusterdp.channels import Channel, RowRule
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.statistics.base import CellTotals, DrawnStatistic, Histogram
-    from clusterdp.statistics.look import DrawnLook
     from clusterdp.statistics.noise import NoiseSource
+    from clusterdp.statistics.pilot import DrawnPilot
 
-
-if TYPE_CHECKING:
     Statistics = tuple[DrawnStatistic, ...]
 
 
-class CellRelease(NamedTuple):
-    """What is published about cells.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """Outcomes that are asked together, and what is published of them.
+
+    Attributes:
+        space: The categories of its outcomes; after a pilot, those of clipped numbers.
+        mechanism: What is published; after a pilot, with the prior that it shows.
+    """
+
+    space: Categories
+    mechanism: Mechanism
+
+    @property
+    def name(self) -> str:
+        """What it is called in the rows of a release of several questions: its outcomes."""
+        return "+".join(self.space.declared.names)
+
+    @property
+    def rows(self) -> RowRule:
+        """How its rows are randomized; there must be rows."""
+        return self.mechanism.settled_rows(self.space)
+
+    @property
+    def public_prior(self) -> FloatArray:
+        """What its channel is designed for; axes `[category]`."""
+        return self.rows.public_prior(self.space)
+
+    def released(self, statistics: Statistics, channel: Channel | None) -> ReleasedQuestion:
+        """The same, with what is published of it."""
+        return ReleasedQuestion(
+            space=self.space, mechanism=self.mechanism, statistics=statistics, channel=channel
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReleasedQuestion(Question):
+    """A question, and what is published of it.
 
     Attributes:
         statistics: The noisy statistics, in the order of the mechanism's.
@@ -50,6 +86,18 @@ class CellRelease(NamedTuple):
 
     statistics: Statistics
     channel: Channel | None
+
+    @property
+    def answers(self) -> Channel | AskedChannel:
+        """What everyone goes through: the channel, with "not asked" as its last output if need be.
+
+        There must be rows.
+        """
+        assert self.channel is not None  # noqa: S101 - there are rows
+        if self.mechanism.asked == ASKED_TOTAL:
+            return self.channel
+        share = self.mechanism.asked_share
+        return AskedChannel(channel=self.channel, share=share, prior=self.public_prior)
 
 
 def check_exact(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> None:
@@ -69,8 +117,8 @@ def check_exact(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> N
         )
     elif layout.assigned is not None:
         raise ParameterError(
-            f"{mechanism.name} publishes nothing that shows how groups differ, and arms were "
-            "assigned to groups as a whole; choose a mechanism that releases rows"
+            f"arms were assigned to whole groups, and {mechanism.name} does not publish how "
+            "groups differ; choose a mechanism that releases rows"
         )
     elif not layout.complete.all():
         raise ParameterError(
@@ -87,8 +135,8 @@ def release_cells(
     space: CategorySpace,
     mechanism: Mechanism,
     add_noise: NoiseSource,
-) -> CellRelease:
-    """Draw the noise a mechanism asks for, and design the channel of its rows.
+) -> tuple[Statistics, Channel | None]:
+    """Draw the noise that a mechanism asks for, and design the channel of its rows, if it has any.
 
     Args:
         totals: True totals of every cell.
@@ -98,7 +146,7 @@ def release_cells(
         add_noise: Where noise comes from; `add_exact_noise` for a real release.
     """
     statistics = draw_statistics(totals, layout, space, mechanism, add_noise)
-    return complete(statistics, layout, space, mechanism)
+    return statistics, _channel(statistics, layout, space, mechanism)
 
 
 def draw_statistics(
@@ -125,7 +173,7 @@ def draw_together(
     """
     for space, mechanism in zip(spaces, mechanisms, strict=True):
         if mechanism.sums != mechanisms[0].sums:
-            raise ValueError("sums of everyone are alike for all questions")
+            raise ValueError("sums of all units must be the same for all questions")
         for statistic in mechanism.statistics:
             statistic.check(layout, space)
     shared: dict[str, Sequence[DrawnStatistic]] = {}
@@ -144,15 +192,26 @@ def draw_together(
     return tuple(found)
 
 
-def complete(
-    statistics: Statistics, layout: Layout, space: CategorySpace, mechanism: Mechanism
-) -> CellRelease:
+def complete(statistics: Statistics, layout: Layout, question: Question) -> ReleasedQuestion:
     """Stages 2 and 3: what follows from the statistics without another look at outcomes."""
-    channel = None
-    if mechanism.releases_rows:
-        designed = mechanism.settled_rows(space).design(layout, space, histogram_of(statistics))
-        channel = checked_channel(designed, space, mechanism)
-    return CellRelease(statistics, channel)
+    channel = _channel(statistics, layout, question.space, question.mechanism)
+    return question.released(statistics, channel)
+
+
+def _channel(
+    statistics: Statistics, layout: Layout, space: CategorySpace, mechanism: Mechanism
+) -> Channel | None:
+    if not mechanism.releases_rows:
+        return None
+    return design_channel(statistics, layout, space, mechanism)
+
+
+def design_channel(
+    statistics: Statistics, layout: Layout, space: CategorySpace, mechanism: Mechanism
+) -> Channel:
+    """The channel of rows that follows from the statistics, and from what is public."""
+    designed = mechanism.settled_rows(space).design(layout, space, histogram_of(statistics))
+    return checked_channel(designed, space, mechanism)
 
 
 def checked_channel(channel: Channel, space: CategorySpace, mechanism: Mechanism) -> Channel:
@@ -164,20 +223,21 @@ def checked_channel(channel: Channel, space: CategorySpace, mechanism: Mechanism
     bound: Any = mechanism.settled_rows(space).bound(space)  # of the channel's own kind
     if not bound.allows(channel):
         raise ClusterDPError(
-            "the channel of the rows would cost more than was stated, so no row was randomized; "
-            "this is an error of the program, or the ledger was edited"
+            "the randomizer of the rows would cost more than was stated, so no row was "
+            "randomized; this is a bug, or the ledger was edited"
         )
     return channel
 
 
-def public_channel(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> Channel | None:
+def public_channel(layout: Layout, question: Question) -> Channel | None:
     """The channel of rows where it follows from what is public; None where noisy counts decide it.
 
     It is the channel that `complete` designs. Rows can be randomized before anything is drawn.
     """
+    mechanism = question.mechanism
     if not mechanism.releases_rows or any(one.of_categories for one in mechanism.statistics):
         return None
-    return complete((), layout, space, mechanism).channel
+    return design_channel((), layout, question.space, mechanism)
 
 
 def histogram_of(statistics: Sequence[DrawnStatistic]) -> Histogram | None:
@@ -186,84 +246,66 @@ def histogram_of(statistics: Sequence[DrawnStatistic]) -> Histogram | None:
     return next((one for one in histograms if one is not None), None)
 
 
-class Question(NamedTuple):
-    """Outcomes that are asked together, and what is published of them.
-
-    Attributes:
-        space: The categories; after a look, those of clipped numbers.
-        mechanism: What is published; after a look, with the prior that it shows.
-    """
-
-    space: Categories
-    mechanism: Mechanism
-
-    def public_prior(self) -> FloatArray:
-        """What its channel is designed for; axes `[category]`."""
-        return self.mechanism.settled_rows(self.space).public_prior(self.space)
-
-
 def settle(
-    declared: Sequence[Categories],
-    mechanisms: Sequence[Mechanism],
-    layout: Layout,
-    looks: Sequence[DrawnLook | None],
+    declared: Sequence[Question], layout: Layout, pilots: Sequence[DrawnPilot | None]
 ) -> tuple[Question, ...]:
-    """What each question has after looks; what was declared, where that could not be released.
+    """What each question has after pilots; what was declared, where that could not be released.
 
     Args:
-        declared: The categories of each question as they were checked before the looks.
-        mechanisms: As they were checked before the looks.
+        declared: The questions as they were checked before the pilots.
         layout: The cells.
-        looks: What was drawn of each question; None where it has no look.
+        pilots: What was drawn of each question; None where it has no pilot.
     """
     before = [
-        Question(space, mechanism if look is None else mechanism.settled(space))
-        for space, mechanism, look in zip(declared, mechanisms, looks, strict=True)
+        one
+        if pilot is None
+        else Question(space=one.space, mechanism=one.mechanism.settled(one.space))
+        for one, pilot in zip(declared, pilots, strict=True)
     ]
-    after = [_settle(one, layout, look) for one, look in zip(before, looks, strict=True)]
+    after = [_settle(one, layout, pilot) for one, pilot in zip(before, pilots, strict=True)]
     spaces = together([one.space for one in after])
-    found = [one._replace(space=space) for one, space in zip(after, spaces, strict=True)]
+    found = [replace(one, space=space) for one, space in zip(after, spaces, strict=True)]
     try:
         for one in found:
-            check_exact(layout, *one)
+            check_exact(layout, one.space, one.mechanism)
     except ParameterError:
         return tuple(before)
     return tuple(found)
 
 
-def _settle(before: Question, layout: Layout, look: DrawnLook | None) -> Question:
-    """What follows from the look at a question, by itself."""
-    if look is None:
+def _settle(before: Question, layout: Layout, pilot: DrawnPilot | None) -> Question:
+    """What follows from the pilot of a question, by itself."""
+    if pilot is None:
         return before
-    # Those who were looked at are as many as are asked, up to chance.
+    # As many units were in the pilot as are asked, up to chance.
     n_units = max(1, round(before.mechanism.asked_share * layout.n_units))
     try:
-        space, prior = settle_outcomes(look.bins, look.noisy_counts, look.variance, n_units)
-        after = Question(space, before.mechanism.with_prior(prior))
-        check_exact(layout, *after)
+        space, prior = settle_outcomes(pilot.bins, pilot.noisy_counts, pilot.variance, n_units)
+        mechanism = before.mechanism.with_prior(prior)
+        check_exact(layout, space, mechanism)
     except ParameterError:
         return before
-    return after
+    return Question(space=space, mechanism=mechanism)
 
 
-def look_notes(
+def pilot_notes(
     declared: Categories, prior: tuple[float, ...] | None, after: Question
 ) -> tuple[str, ...]:
-    """What a look decided, number by number; or of the prior alone; nothing without a look.
+    """What a pilot decided, number by number; or of the prior alone; nothing without a pilot.
 
     Args:
-        declared: The categories before the look.
+        declared: The categories before the pilot.
         prior: The public prior of these; None if none was declared.
-        after: What followed from the look.
+        after: What followed from the pilot.
     """
-    space, mechanism = after
-    if mechanism.look is None:
+    space, mechanism = after.space, after.mechanism
+    if mechanism.pilot is None:
         return ()
-    share = mechanism.look.epsilon / mechanism.guarantee(space).epsilon
-    cost = f"a look that cost {100 * share:.2g}% of epsilon"
+    share = mechanism.pilot.epsilon / mechanism.guarantee(space).epsilon
+    cost = f"a pilot that cost {100 * share:.2g}% of epsilon"
     unchanged = (space.declared, space.grids) == (declared.declared, declared.grids)
     if unchanged and mechanism.prior == prior:
-        return (f"{cost} changed nothing",)
+        return (f"{cost} made no difference",)
     clips = [
         f"{name} was clipped to "
         f"{shortest_decimal(grid.number.low)}..{shortest_decimal(grid.number.high)} "
@@ -272,7 +314,7 @@ def look_notes(
         if grid.number != declared.declared.numbers[name]
     ]
     if not clips:
-        return (f"the channel is designed for the distribution of outcomes in {cost}",)
+        return (f"the randomizer is optimized for the distribution of outcomes in {cost}",)
     return tuple(f"{one}, found by {cost}; effects are on the clipped outcome" for one in clips)
 
 
@@ -311,12 +353,12 @@ def disclosure_notes(
         return ()
     from_row, without = best_guesses(mechanism, space, channel)
     uniform = without <= 1 / space.n_categories
-    shown = "declared" if mechanism.look is None else "the look shows"
+    shown = "declared" if mechanism.pilot is None else "the pilot shows"
     believed = "equally likely" if uniform else f"as likely as {shown}"
     return (
         (
-            f"rows reveal much about outcomes: if these are {believed}, the best guess from a "
-            f"person's row is right for {percent_rounded_up(from_row)} of people, and "
-            f"without the row for {without:.0%}"
+            "At this ε rows reveal a lot: the best guess from a unit's row is right for "
+            f"{percent_rounded_up(from_row)} of units, against {without:.0%} without the row (if "
+            f"outcomes are {believed})."
         ),
     )

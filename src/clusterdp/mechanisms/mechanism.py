@@ -1,6 +1,6 @@
 """A mechanism: what is published, and what that costs.
 
-    look (optional)  →  statistics (optional, central)  →  prior  →  channel  →  rows (optional)
+    pilot (optional)  →  statistics (optional, central)  →  prior  →  channel  →  rows (optional)
 
 A mechanism states what it wants, by parameters or by budget; `Mechanism.settled` turns that into
 the numbers the machine uses, and `Mechanism.guarantee` states what those cost.
@@ -23,7 +23,7 @@ from clusterdp.outcomes.space import CategorySpace
 from clusterdp.privacy import accounting as acc
 from clusterdp.statistics import Statistic
 from clusterdp.statistics.base import NoisyStatistic
-from clusterdp.statistics.look import NoisyLook
+from clusterdp.statistics.pilot import NoisyPilot
 from clusterdp.statistics.sums import NoisyTotals
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name in reports.
-        look: A noisy histogram of everyone, from which clips, grids and the prior follow; None if
+        pilot: A noisy histogram of everyone, from which clips, grids and the prior follow; None if
             these are as declared.
         statistics: What is published about cells, with noise.
         rows: How rows are randomized, by parameters or by the budget of the whole release; None
             when no rows are published.
         asked: How many of `ASKED_TOTAL` units are asked, by a public hash of their ids. Rows,
-            counts and looks are of those who are asked; sums are of everyone. It is all of them
-            where a release has one question, or no rows.
+            counts and pilots are of the units that are asked; sums are of all units. It is all of
+            them where a release has one question, or no rows.
     """
 
     name: str
-    look: NoisyLook | None = None
+    pilot: NoisyPilot | None = None
     statistics: tuple[Statistic, ...] = ()
     rows: RowRule | RowBudget | None = None
     asked: int = ASKED_TOTAL
@@ -65,14 +65,14 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         if not _NAME.fullmatch(self.name):
             raise ParameterError(
                 "the name of a mechanism is one to 40 letters, spaces and hyphens, since it is "
-                f"published and nothing explains it; got {len(self.name)} characters"
+                f"published as it is; got {len(self.name)} characters"
             )
         if not self.statistics and self.rows is None:
             raise ParameterError(f"{self.name} would publish neither rows nor statistics")
-        if self.look is not None and not self.designs_rows:
+        if self.pilot is not None and not self.designs_rows:
             raise ParameterError(
-                f"{self.name} has no channel to be designed from a look; leave out look, or choose "
-                "optimal"
+                f"{self.name} has no randomizer that a pilot could optimize; leave out pilot, or "
+                "choose optimal"
             )
         if len({one.label for one in self.statistics}) < len(self.statistics):
             raise ParameterError(f"{self.name} would publish two statistics of one kind; give one")
@@ -84,8 +84,8 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.rows is None and not self.statistics[0].estimates_effects:
             raise ParameterError(
-                f"{self.name} would publish no effects, which {type(self.statistics[0]).__name__} "
-                "does not estimate; publish rows beside it"
+                f"{self.name} would publish no effects: {type(self.statistics[0]).__name__} does "
+                "not estimate any; publish rows too"
             )
         alone = [one for one in self.statistics if not one.beside_rows]
         if alone and self.rows is not None:
@@ -108,9 +108,9 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         return self.asked / ASKED_TOTAL
 
     @property
-    def noisy(self) -> tuple[Statistic | NoisyLook, ...]:
-        """All that is drawn with noise before the rows, the look first."""
-        return self.statistics if self.look is None else (self.look, *self.statistics)
+    def noisy(self) -> tuple[Statistic | NoisyPilot, ...]:
+        """All that is drawn with noise before the rows, the pilot first."""
+        return self.statistics if self.pilot is None else (self.pilot, *self.statistics)
 
     @property
     def sums(self) -> tuple[Statistic, ...]:
@@ -122,7 +122,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.statistics if isinstance(one, kind)), None)
 
     def layout_of(self, statistic: Statistic, layout: Layout) -> Layout:
-        """The cells as a statistic of it has them: of everyone, or about those who are asked.
+        """The cells as a statistic of it has them: of all units, or about as many as are asked.
 
         Sizes are rounded so that those of an arm add up to its own.
         """
@@ -164,7 +164,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
     def with_prior(self, prior: tuple[float, ...] | None) -> Mechanism:
         """The same with an optimal channel designed for another prior."""
         if not isinstance(self.rows, DesignedRows):
-            raise ParameterError(f"{self.name} has no channel to be designed for a prior")
+            raise ParameterError(f"{self.name} has no randomizer that a prior could optimize")
         return msgspec.structs.replace(self, rows=msgspec.structs.replace(self.rows, prior=prior))
 
     def parameters(self, space: CategorySpace) -> dict[str, float]:

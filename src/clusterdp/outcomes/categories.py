@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # One channel serves so many categories.
 MOST_CATEGORIES = 64
-# Where no channel is made, as for a reference; category codes are 16 bits wide.
+# Where no channel is made, as for a baseline; category codes are 16 bits wide.
 MOST_FINE_CATEGORIES = 2**15 - 1
 _MOST_COMBINATIONS = 2**20
 # What follows from categories alone is computed once for so many of them.
@@ -48,15 +48,16 @@ class TooManyCategoriesError(ParameterError):
 
     def __init__(self, n_categories: int, most: int) -> None:
         super().__init__(
-            f"the outcomes make {n_categories:,} categories, and at most {most:,} can be asked "
-            "together; declare fewer levels (number:0..500 for a number) or more implications, or "
-            "ask them apart (question=..., --question), as far as nothing links them"
+            f"the outcomes have {n_categories:,} outcome combinations, and one question has at "
+            f"most {most:,}; declare fewer levels (number:0..500 for a number) or more "
+            "constraints, or ask them in separate questions (question=..., --question) where no "
+            "constraint or metric links them"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Categories:
-    """Every combination of levels that breaks no implication, in the order of the outcomes' levels.
+    """Every combination of levels that breaks no constraint, in the order of the outcomes' levels.
 
     A level is a value of a finite outcome or a grid point of a number; an outcome that may be
     missing has a last level for that. The levels of a combination make its *position* in mixed
@@ -71,7 +72,7 @@ class Categories:
             none where there are no others. See `together`.
         place: The place of these among them.
         levels: The level of each outcome in each category; axes `[outcome, category]`.
-        table: The category at each position, −1 where an implication is broken; axes `[position]`.
+        table: The category at each position, −1 where a constraint is broken; axes `[position]`.
     """
 
     declared: DeclaredOutcomes
@@ -132,9 +133,9 @@ class Categories:
         return np.stack([one.numbers()[levels] for one, levels in every])
 
     def _existing(self) -> BoolArray:
-        """Whether each combination can keep every implication; axes `[position]`.
+        """Whether each combination can keep every constraint; axes `[position]`.
 
-        An implication is about observed values. It is broken where it would be whatever the missing
+        A constraint is about observed values. It is broken where it would be whatever the missing
         ones are: a comparison with a missing outcome fails on the left side and holds on the right.
         """
 
@@ -151,8 +152,8 @@ class Categories:
             return reduce(np.logical_and, found)
 
         exists = np.ones(self.shape, dtype=np.bool_)
-        for implication in self.declared.implications:
-            condition, consequence = implication.sides
+        for constraint in self.declared.constraints:
+            condition, consequence = constraint.sides
             exists &= ~holds(condition, if_missing=False) | holds(consequence, if_missing=True)
         return exists.ravel()
 
@@ -239,7 +240,7 @@ class CategoriesRecord(
 def categories_on(declared: DeclaredOutcomes, grids: Mapping[str, Sequence[float]]) -> Categories:
     """The categories of declared outcomes whose numbers have these points, by name."""
     if set(grids) != set(declared.numbers):
-        raise ParameterError("grids must be given for every number, and for nothing else")
+        raise ParameterError("grids must be given for every number, and only for numbers")
     return Categories(
         declared=declared,
         grids=tuple(
@@ -295,8 +296,8 @@ def _check_grids(declared: DeclaredOutcomes, grids: tuple[Grid, ...]) -> None:
     for name, grid in zip(numbers, grids, strict=True):
         if not grid.holds_cuts(declared.cuts(name)):
             raise ParameterError(
-                f"the grid of {name!r} must hold a point on each side of every cut; "
-                "place it with these cuts"
+                f"the grid of {name!r} must have a point on each side of every declared "
+                "threshold; place it with these thresholds"
             )
 
 
@@ -344,11 +345,11 @@ def _slack(metric: Metric, squared: frozenset[str]) -> int:
 
 
 def _check_measurable(categories: Categories) -> None:
-    """Raise a ParameterError if implications leave a metric one value only."""
+    """Raise a ParameterError if constraints leave a metric one value only."""
     spans = np.ptp(categories.metric_values(), axis=1) if categories.n_categories else [0.0]
     for metric, span in zip(categories.declared.metrics, spans, strict=False):
         if span == 0:
             raise ParameterError(
-                f"the implications leave {str(metric)!r} one value only, so there is nothing to "
-                "measure; declare fewer implications"
+                f"the constraints leave {str(metric)!r} one allowed value, and a metric needs 2; "
+                "declare fewer constraints"
             )

@@ -16,8 +16,8 @@ from clusterdp._lists import parse_named, parse_names
 from clusterdp._text import exact, shortest_decimal
 from clusterdp.errors import ParameterError
 from clusterdp.outcomes.finite import AFFIRMATIVE, OutcomeSpace, folded
-from clusterdp.outcomes.grammar import parse_implication, parse_metric
-from clusterdp.outcomes.metric import OBSERVED, Implication, Metric, check_declared
+from clusterdp.outcomes.grammar import parse_constraint, parse_metric
+from clusterdp.outcomes.metric import OBSERVED, Constraint, Metric, check_declared
 from clusterdp.outcomes.number import Number, Space
 
 
@@ -77,14 +77,14 @@ class DeclaredOutcomes:
 
     Attributes:
         outcomes: The outcomes, in the order in which they are shown.
-        implications: Combinations that break one of them do not exist.
+        constraints: Combinations that break one of them do not exist.
         metrics: What is measured: each outcome first, then whether those were observed that may be
             missing, then further functions.
         multipliers: For each metric, how much more it counts than by default.
     """
 
     outcomes: tuple[Outcome, ...]
-    implications: tuple[Implication, ...]
+    constraints: tuple[Constraint, ...]
     metrics: tuple[Metric, ...]
     multipliers: tuple[float, ...]
 
@@ -97,8 +97,8 @@ class DeclaredOutcomes:
             metric.check(self.spaces)
             self.check_missing(metric)
         from_metrics = {name: self._metric_cuts(name) for name in self.spaces}
-        for implication in self.implications:
-            implication.check(self.spaces, from_metrics)
+        for constraint in self.constraints:
+            constraint.check(self.spaces, from_metrics)
 
     def check_missing(self, metric: Metric) -> None:
         """Raise a ParameterError if a metric uses several outcomes that may be missing."""
@@ -147,7 +147,7 @@ class DeclaredOutcomes:
     def label_notes(self) -> list[str]:
         """What effects on outcomes that are labels are effects on."""
         return [
-            f"{name} is {first!r} or {second!r}: its mean is the share of {second!r}"
+            f"{name} is {first!r} or {second!r}. Its mean is the share of {second!r}."
             for name, (first, second) in self.labels.items()
         ]
 
@@ -176,7 +176,7 @@ class DeclaredOutcomes:
         A cut at `step` divides the points before `step` from `step` and those after it.
         """
         number = self.numbers[name]
-        implied = (step for each in self.implications for step in each.cuts(name, number))
+        implied = (step for each in self.constraints for step in each.cuts(name, number))
         return tuple(sorted({*self._metric_cuts(name), *implied}))
 
     def _metric_cuts(self, name: str) -> frozenset[int]:
@@ -196,7 +196,7 @@ class DeclaredOutcomes:
                 )
                 for outcome in self.outcomes
             ],
-            implications=list(map(str, self.implications)),
+            constraints=list(map(str, self.constraints)),
             metrics=list(map(str, self.metrics[len(self.outcomes) + len(self.missing) :])),
             weights={
                 str(metric): multiplier
@@ -218,7 +218,7 @@ class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Declared outcomes as a manifest writes them, every part in its own grammar."""
 
     outcomes: list[OutcomeRecord]
-    implications: list[str] = []
+    constraints: list[str] = []
     metrics: list[str] = []
     weights: dict[str, float] = {}
 
@@ -231,7 +231,7 @@ class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """The outcomes that are written here."""
         return declare(
             [f"{outcome.name}={outcome.space}" for outcome in self.outcomes],
-            implications=self.implications,
+            constraints=self.constraints,
             metrics=self.metrics,
             weights=self.weights,
             missing=self.missing,
@@ -241,7 +241,7 @@ class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def declare(
     outcomes: Spaces | Iterable[str],
     *,
-    implications: Iterable[Implication | str] = (),
+    constraints: Iterable[Constraint | str] = (),
     metrics: Iterable[Metric | str] = (),
     weights: Mapping[str, float] | Iterable[str] = (),
     missing: Iterable[str] = (),
@@ -251,7 +251,7 @@ def declare(
     Args:
         outcomes: Spaces by name (`{"visit": "0,1", "rounds": Number(0, 493)}`), or texts
             (`["visit=0,1", "rounds=number:0..493"]`).
-        implications: Such as `conversion -> visit`.
+        constraints: Such as `conversion -> visit`.
         metrics: Further functions of the outcomes that are to be measured, such as `rounds>=10`.
         weights: How much more a metric counts than by default: `{"rounds": 2}`, or `rounds=2`.
         missing: The names of outcomes that may be missing.
@@ -274,7 +274,7 @@ def declare(
     )
     return DeclaredOutcomes(
         outcomes=declared,
-        implications=tuple(parse_implication(given).with_missing(absent) for given in implications),
+        constraints=tuple(parse_constraint(given).with_missing(absent) for given in constraints),
         metrics=measured,
         multipliers=_multipliers(measured, weights, absent),
     )
@@ -377,19 +377,19 @@ def check_partition(questions: Sequence[QuestionRequest], declared: DeclaredOutc
     for linked in linked_outcomes(declared):
         if not any(set(linked) <= set(question.names) for question in questions):
             raise ParameterError(
-                f"{', '.join(map(repr, linked))} are linked by implications or metrics, so they "
+                f"{', '.join(map(repr, linked))} are linked by constraints or metrics, so they "
                 "must be in one question"
             )
 
 
 def linked_outcomes(declared: DeclaredOutcomes) -> tuple[Names, ...]:
-    """Outcomes that implications or products link, directly or not; in the declared order.
+    """Outcomes that constraints or products link, directly or not; in the declared order.
 
     They are the smallest questions that are possible: a unit is asked one question, so that across
     questions nothing can be ruled out, and no product can be measured.
     """
     links = [metric.outcomes for metric in declared.metrics]
-    links += [one.condition.outcomes | one.consequence.outcomes for one in declared.implications]
+    links += [one.condition.outcomes | one.consequence.outcomes for one in declared.constraints]
     groups = [{name} for name in declared.names]
     for link in links:
         met = [group for group in groups if group & link]
@@ -405,8 +405,8 @@ def declared_of(declared: DeclaredOutcomes, names: Sequence[str]) -> DeclaredOut
     kept = [place for place, one in enumerate(declared.metrics) if one.outcomes <= set(names)]
     return DeclaredOutcomes(
         outcomes=tuple(one for one in declared.outcomes if one.name in names),
-        implications=tuple(
-            one for one in declared.implications if one.condition.outcomes <= set(names)
+        constraints=tuple(
+            one for one in declared.constraints if one.condition.outcomes <= set(names)
         ),
         metrics=tuple(declared.metrics[place] for place in kept),
         multipliers=tuple(declared.multipliers[place] for place in kept),

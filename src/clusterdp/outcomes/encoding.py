@@ -140,14 +140,14 @@ class OutcomeCodes:
         positions: Each row's place among the combinations, numbers taken at the grid point below
             them. Rows outside the space have the first place after the last combination. Axes
             `[row]`.
-        categories: The category at that position, −1 if there is none; axes `[row]`.
+        categories: The category at that position, −1 without one; axes `[row]`.
         steps: Each number clipped to its range, in steps above its lower end: sums are of these.
             Axes `[number, row]`.
         lower: The position of the grid point at or below each number; axes `[number, row]`.
         n_missing: Rows with an outcome that is NaN and must not be missing. If there are any,
             nothing is encoded.
-        n_outside: Rows with a finite outcome that is none of its values.
-        n_broken: Other rows that break an implication.
+        n_outside: Rows with a finite outcome outside its allowed values.
+        n_broken: Other rows that break a constraint.
         n_clipped: For each outcome how many rows were beyond its ends, and moved there; axes
             `[outcome]`.
     """
@@ -163,7 +163,7 @@ class OutcomeCodes:
 
     @property
     def sound(self) -> bool:
-        """Whether every row has outcomes of the space that break no implication."""
+        """Whether every row has outcomes of the space that break no constraint."""
         return not (self.n_missing or self.n_outside or self.n_broken)
 
     def part(self, rows: npt.NDArray[Any]) -> OutcomeCodes:
@@ -181,7 +181,7 @@ class OutcomeEncoder:
 
     Args:
         outcomes: The outcomes with their levels.
-        table: The category at each position, −1 where an implication is broken; axes `[position]`.
+        table: The category at each position, −1 where a constraint is broken; axes `[position]`.
         clip: Names of finite outcomes that are clipped, too. Numbers always are.
 
     Attributes:
@@ -262,7 +262,7 @@ class OutcomeEncoder:
             steps=np.array([part.steps for part in numbers], dtype=np.int32).reshape(shape),
             lower=np.array([part.lower for part in numbers], dtype=np.uint8).reshape(shape),
             n_outside=n_outside,
-            # Rounding changes no side of an implication: a row breaks one before it, or never.
+            # Rounding changes no side of a constraint: a row breaks one before it, or never.
             n_broken=int(np.count_nonzero(categories < 0)) - n_outside if self._has_broken else 0,
             n_clipped=tuple(int(np.count_nonzero(part.clipped)) for part in encoded),
         )
@@ -299,7 +299,7 @@ def _numeric(name: str, table: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[An
 
 
 def _blocks(n_rows: int) -> list[slice]:
-    """All rows, in blocks; one empty block if there are none."""
+    """All rows, in blocks; one empty block without any."""
     return [slice(start, start + _BLOCK) for start in range(0, max(n_rows, 1), _BLOCK)]
 
 

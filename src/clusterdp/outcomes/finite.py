@@ -40,7 +40,7 @@ def labels_of(given: str | Sequence[object]) -> tuple[str, str] | None:
     is a slip.
 
     Raises:
-        ParameterError: If these are labels, but not two that can be told apart and shown.
+        ParameterError: If these are labels, but not two that can be distinguished and shown.
     """
     if isinstance(given, str) and (given.startswith(_OTHER_FORMS) or ".." in given):
         return None
@@ -59,7 +59,7 @@ def labels_of(given: str | Sequence[object]) -> tuple[str, str] | None:
 
 
 def _check_words(labels: tuple[str, str]) -> None:
-    """Raise a ParameterError unless two labels can be told apart, and shown anywhere."""
+    """Raise a ParameterError unless two labels can be distinguished, and shown anywhere."""
     for label in labels:
         plain = all(letter.isalnum() or letter in _MARKS for letter in label)
         if not plain or label != label.strip() or not 0 < len(label) <= _LONGEST:
@@ -118,8 +118,7 @@ class OutcomeSpace:
         _check_increasing("values", self.values)
         if len(self.values) < 2:
             raise ParameterError(
-                f"an outcome space needs at least 2 values, got {len(self.values)}: with one value "
-                "there is nothing to hide and nothing to measure"
+                f"an outcome needs at least 2 allowed values, got {len(self.values)}"
             )
         _check_count(len(self.values))
         if self.edges is not None:
@@ -133,7 +132,7 @@ class OutcomeSpace:
         if self.names is not None:
             _check_words(self.names)
             if self.edges is not None or self.values != (0.0, 1.0):
-                raise ParameterError("labels stand for 0 and 1, and for nothing else")
+                raise ParameterError("labels stand for 0 and 1 only")
 
     @classmethod
     def parse(cls, given: OutcomeSpace | str | Sequence[float]) -> OutcomeSpace:
@@ -348,8 +347,8 @@ def _listed(numbers: tuple[float, ...]) -> str:
 def _check_count(n_values: int) -> None:
     if n_values > MOST_OUTCOMES:
         raise ParameterError(
-            f"an outcome space has at most {MOST_OUTCOMES} values, got {n_values}; "
-            "declare a number (number:0..1000000) or bins (bins:0,1,10,100)"
+            f"an outcome has at most {MOST_OUTCOMES} allowed values, got {n_values}; declare a "
+            "number (number:0..1000000) or bins (bins:0,1,10,100)"
         )
 
 

@@ -1,6 +1,6 @@
-"""The text of metrics and implications, read by one small parser.
+"""The text of metrics and constraints, read by one small parser.
 
-    implication := metric "->" metric
+    constraint := metric "->" metric
     metric      := factor ("*" factor)* | comparison
     factor      := name | "(" comparison ")"
     comparison  := name sign decimal
@@ -21,8 +21,8 @@ from clusterdp.errors import ParameterError
 from clusterdp.outcomes.metric import (
     PLAIN_NAME,
     SIGNS,
+    Constraint,
     Factor,
-    Implication,
     Metric,
     OutcomeValue,
     Threshold,
@@ -54,16 +54,16 @@ def parse_metric(given: Metric | str) -> Metric:
     return metric
 
 
-def parse_implication(given: Implication | str) -> Implication:
-    """An implication as people write it: `conversion -> visit`, `spend>0 -> conversion`."""
-    if isinstance(given, Implication):
+def parse_constraint(given: Constraint | str) -> Constraint:
+    """A constraint as people write it: `conversion -> visit`, `spend>0 -> conversion`."""
+    if isinstance(given, Constraint):
         return given
     sides = _BARE_ARROW.split(given)
     if len(sides) != 2:
         raise ParameterError(
-            f"an implication reads CONDITION -> CONDITION (spend>0 -> visit), got {given!r}"
+            f"a constraint reads CONDITION -> CONDITION (spend>0 -> visit), got {given!r}"
         )
-    return Implication(condition=parse_metric(sides[0]), consequence=parse_metric(sides[1]))
+    return Constraint(condition=parse_metric(sides[0]), consequence=parse_metric(sides[1]))
 
 
 class Parser:

@@ -135,7 +135,7 @@ def place_grid(
     if n_points < len(needed):
         raise ParameterError(
             f"n_points must be at least {len(needed)} (both ends, and a point on each side of "
-            f"{counted(len(cuts), 'cut')}), got {n_points}"
+            f"{counted(len(cuts), 'threshold')}), got {n_points}"
         )
     if density is None:
         points = _spread_evenly(needed, n_points)

@@ -1,6 +1,6 @@
 """Functions of the outcomes: an outcome, a comparison, or a product of them.
 
-One value, `Metric`, serves for what is measured and for the conditions of implications. Its text is
+One value, `Metric`, serves for what is measured and for the conditions of constraints. Its text is
 read by `outcomes/grammar.py`. The level of a missing outcome is None. A factor is 0 there, so a
 product counts those alone who have all of its outcomes.
 """
@@ -295,7 +295,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Implication:
+class Constraint:
     """Where `condition` is not 0, `consequence` is not 0 either: `conversion -> visit`.
 
     Attributes:
@@ -307,12 +307,12 @@ class Implication:
     consequence: Metric
 
     def __str__(self) -> str:
-        """What `parse_implication` reads back."""
+        """What `parse_constraint` reads back."""
         return f"{self.condition} -> {self.consequence}"
 
-    def with_missing(self, missing: Collection[str]) -> Implication:
+    def with_missing(self, missing: Collection[str]) -> Constraint:
         """The same of outcomes some of which may be missing, by their names."""
-        return Implication(
+        return Constraint(
             condition=self.condition.with_missing(missing),
             consequence=self.consequence.with_missing(missing),
         )
@@ -341,7 +341,7 @@ class Implication:
             allowed = {1, space.n_steps, *cuts[name]}
             if not allowed.issuperset(self.cuts(name, space)):
                 raise ParameterError(
-                    f"implication {str(self)!r} divides the range of {name!r} ({space}) where no "
+                    f"constraint {str(self)!r} divides the range of {name!r} ({space}) where no "
                     "metric does; declare the comparison as a metric, too"
                 )
 

@@ -146,7 +146,7 @@ def _level_integers(factor: Factor, outcome: OutcomeLevels) -> list[int]:
     return [int(value / unit) for value in factor.exact_levels(outcome.values)]
 
 
-# A metric that hardly varies under the reference is weighed by this share of its range instead.
+# A metric that hardly varies under the baseline is weighed by this share of its range instead.
 _LEAST_STD = 1e-3
 
 
@@ -161,13 +161,14 @@ def metric_weights(
     By default metrics count alike relative to their own variance under the prior, or relative to
     their squared range where nothing is declared. Declared multipliers come on top.
 
-    A mean N/D of those observed is wanted as N − θD, θ its value under the prior: what varies is
-    that, and noise on D counts θ² times as much as noise on N, beside what D counts for itself.
+    A mean N/D of units with an observed outcome is wanted as N − θD, θ its value under the prior:
+    what varies is that, and noise on D counts θ² times as much as noise on N, on top of what D
+    counts for itself.
 
     Args:
         values: Of the metrics; axes `[metric, category]`.
         multipliers: How much more each metric counts than by default.
-        ratios: The metrics that are of those observed, by their indexes.
+        ratios: The metrics of units with an observed outcome, by their indexes.
         prior: The declared distribution; None where nothing is declared. Axes `[category]`.
     """
     scales = np.ptp(values, axis=1)

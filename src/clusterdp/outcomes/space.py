@@ -109,7 +109,7 @@ class CategorySpace(Protocol):
 
 
 def metric_moments(space: CategorySpace, probs: FloatArray) -> list[tuple[float, float]]:
-    """The mean and the standard deviation of each metric, of those observed if it is of them.
+    """The mean and the standard deviation of each metric, of the outcomes that are observed.
 
     Args:
         space: The categories.

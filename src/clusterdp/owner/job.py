@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,19 +15,19 @@ from clusterdp.ledger.ledger import Ledger, open_ledger
 from clusterdp.ledger.paid_release import PopulationBudget
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.outcomes.reference import QUICK_CATEGORIES
-from clusterdp.owner.plan import by_name, engine_for, table_name, with_plan
+from clusterdp.outcomes.baseline import QUICK_CATEGORIES
+from clusterdp.owner.plan import Plan, by_name, engine_for, table_name, with_lock, with_plan
 from clusterdp.planning.decide import decide
 from clusterdp.releasing.prepare import prepare
+from clusterdp.spec.experiment import ExperimentFile, is_experiment
 from clusterdp.spec.fields import DECIDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import ExitStack
+    from contextlib import AbstractContextManager, ExitStack
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine
-    from clusterdp.owner.plan import Plan
     from clusterdp.planning.decide import Draft
     from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.request import Request
@@ -50,6 +51,7 @@ class ReleaseJob:
     Attributes:
         source: The table: a frame, or a name.
         request: What was asked for.
+        experiment: The experiment file that asks for it, or None.
         mechanisms: Mechanisms made by hand, one for each question; None if the options choose them.
         ledger: A ledger that is open already; None if the options name it.
         notify: Takes messages for the owner.
@@ -59,11 +61,16 @@ class ReleaseJob:
 
     source: Any
     request: Request
+    experiment: ExperimentFile | None = None
     mechanisms: tuple[Mechanism, ...] | None = None
     ledger: Ledger | None = None
     notify: Callable[[str], None] = _ignore
     ask: Callable[[], str | None] | None = None
     resume_hint: Callable[[str], str] | None = None
+
+    def locating(self) -> AbstractContextManager[None]:
+        """Errors name lines of the experiment file, if there is one."""
+        return nullcontext() if self.experiment is None else self.experiment.locating()
 
     def open_engine(self, stack: ExitStack) -> Engine:
         """What reads the table; `stack` closes what it opens."""
@@ -93,7 +100,7 @@ class ReleaseJob:
             clusters=request.clusters,
             clip=bool(options.clip),
             keep_order=bool(options.keep_order),
-            verbose=bool(options.verbose),
+            show_row_counts=bool(options.show_row_counts),
             aggregates=request.aggregates,
             notation=draft.notation,
             engine=engine,
@@ -194,12 +201,19 @@ def python_job(
     if by_hand and len(by_hand) == len(listed):
         del asked["mechanism"]
         _refuse_clash(asked, plan)
-    request = with_plan(asked, plan)
+    experiment = ExperimentFile.read(source) if is_experiment(source) else None
+    if experiment is None:
+        request = with_plan(asked, plan)
+    else:
+        made = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
+        request = with_lock(experiment, {**asked, "input": None}, made)
+        source = request.options.input
     if len(by_hand) == 1 and request.outcomes is not None and not request.outcomes.questions:
         request = request.in_one_question()
     return ReleaseJob(
         source=source,
         request=request,
+        experiment=experiment,
         mechanisms=by_hand or None,
         ledger=ledger if isinstance(ledger, Ledger) else None,
         resume_hint=lambda release_id: _resume_hint(release_id, source, str(ledger)),

@@ -1,8 +1,8 @@
 """Which options each function takes, and of which types in Python.
 
 Type checkers read them here. Their meanings are in the list of options, from which `takes` writes
-what `help` shows. The commands that make a plan and carry it out are here, too, to be copied: they
-name none of your files.
+what `help` shows. The commands that plan and publish are here, too, to be copied. Of your files
+they name the experiment file only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.finite import OutcomeSpace
     from clusterdp.outcomes.number import Number
     from clusterdp.spec.fields import Options
-    from clusterdp.spec.request import Request
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -42,9 +41,10 @@ class _Keywords(TypedDict, total=False):
     decimal: str | None
     thousands: str | None
     outcomes: Mapping[str, Number | OutcomeSpace | str | Sequence[float]] | Sequence[str] | None
-    implies: str | Sequence[str] | None
+    constraint: str | Sequence[str] | None
     missing: str | Sequence[str] | None
     metric: str | Sequence[str] | None
+    primary: str | None
     weight: Mapping[str, float] | Sequence[str] | None
     question: str | Sequence[str | Sequence[str]] | Mapping[str, float] | None
     unit: str | None
@@ -56,29 +56,30 @@ class _Keywords(TypedDict, total=False):
     label_shares: Mapping[str, float] | str | Sequence[str] | None
     assignment: Mapping[str, float | Mapping[str, float]] | str | Sequence[str] | None
     breakdown: str | Sequence[str | Sequence[str]] | None
-    assigned_by: str | None
+    randomization_unit: str | None
     group_correlation: float | None
     folds: int | None
     aggregate: Mapping[str, str] | str | Sequence[str] | None
     control: Any
     arm_shares: Mapping[Any, float] | str | Sequence[str] | None
-    keep: str | Sequence[str] | None
+    passthrough: str | Sequence[str] | None
     min_cell_size: int | None
     epsilon: float | None
     delta: float | None
-    look: float | None
+    pilot: float | None
     counts_share: float | None
-    reference: (
+    baseline: (
         Mapping[str, str | float | Sequence[float]] | str | Sequence[float] | Sequence[str] | None
     )
     within_share: float | None
-    purpose: str | None
+    optimize_for: str | None
     allow_unencrypted_spark: bool | None
 
 
 class _Provenance(TypedDict, total=False):
     """Where a release comes from, in the owner's words."""
 
+    unit_name: str | None
     title: str | None
     description: str | None
     collected: str | None
@@ -111,7 +112,7 @@ class ReleaseKeywords(_Keywords, total=False):
     sums_share: float | None
     breakdown_share: float | None
     prior: str | Sequence[float] | None
-    verbose: bool | None
+    show_row_counts: bool | None
 
 
 class PublishKeywords(ReleaseKeywords, _Provenance, total=False):
@@ -176,41 +177,32 @@ def _entry(name: str) -> str:
     )
 
 
-# What stands for the owner's tables, and for options that only a file can give.
-TABLE, QUERY, OPTIONS_FILE = "TABLE", "QUERY", "OPTIONS_FILE"
-# The headings of options that say what a plan is for; others say where it is made.
-_PLAN_PANELS = (DECLARED["input"].panel, DECLARED["epsilon"].panel)
+# What stands for the owner's tables and queries, and for an experiment file that is not there yet.
+TABLE, QUERY, EXPERIMENT = "TABLE", "QUERY", "experiment.toml"
 # Options that a plan notes by itself, or that a command names elsewhere.
-_LEFT_OUT = ("input", "unit", "n_units", "n_clusters", "grids", "epsilon", "mde")
-_PLANNED = [
-    name for name, one in DECLARED.items() if one.panel in _PLAN_PANELS and name not in _LEFT_OUT
-]
+_LEFT_OUT = ("input", "unit", "n_units", "n_clusters", "grids", "experiment", "epsilon", "mde")
+# Options that say where a plan is made, and not what it is for.
+_PLACED = ("query", "delimiter", "engine", "master", "allow_unencrypted_spark")
 _LINE, _CONTINUED = 76, "    "
 
 
-def plan_line(given: Options, epsilon: float) -> str:
-    """The command that plans the same at some ε."""
-    words = ["clusterdp plan", TABLE]
-    options = [name for name in _PLANNED if getattr(given, name) is not None]
-    for name in options:
-        if name in PlanKeywords.__annotations__:
+def plan_line(given: Options, epsilon: float, experiment: str | None = None) -> str:
+    """The command that plans the same at some ε: by an experiment file, or by options."""
+    named = [name for name in given.to_dict() if name not in _LEFT_OUT]
+    budget = f"--epsilon {shortest_decimal(epsilon)}"
+    if experiment is not None or any(DECLARED[name].panel is None for name in named):
+        return in_lines([f"clusterdp plan {experiment or EXPERIMENT}", budget])
+    unit = "ID_COLUMN" if given.unit is None else shlex.quote(given.unit)
+    words = ["clusterdp plan", TABLE, f"--unit {unit}"]
+    for name in named:
+        if name in PlanKeywords.__annotations__ and name not in _PLACED[1:]:
             words += _flag(name, getattr(given, name))
-    if not PlanKeywords.__annotations__.keys() >= set(options):
-        words.append(f"--spec {OPTIONS_FILE}")
-    return in_lines([*words, f"--epsilon {shortest_decimal(epsilon)}", "--out plan.toml"])
+    return in_lines([*words, budget, f"--out {EXPERIMENT}"])
 
 
-def release_line(given: Request) -> str:
-    """The command that carries a plan out."""
-    unit = "ID_COLUMN" if given.options.unit is None else shlex.quote(given.options.unit)
-    words = ["clusterdp release", TABLE, "--plan plan.toml", f"--unit {unit}"]
-    return in_lines([*words, *later_options(given), "--out published"])
-
-
-def later_options(given: Request) -> list[str]:
-    """What cannot be added after a release and was not given, for the owner to fill in."""
-    unsaid = [f"--{name} ..." for name in given.provenance.unsaid]
-    return [*unsaid, "--ledger ...", "--population ..."]
+def release_line(experiment: str | None = None) -> str:
+    """The command that publishes what was planned."""
+    return f"clusterdp release {experiment or EXPERIMENT}"
 
 
 def _flag(name: str, value: Any) -> list[str]:

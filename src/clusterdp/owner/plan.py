@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from contextlib import ExitStack
@@ -11,31 +12,40 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
+
 from clusterdp._progress import NoProgress
 from clusterdp.document.text import terminal_width
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError, missing_column
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.owner.keywords import PlanKeywords, plan_line, release_line, takes
-from clusterdp.planning.advice import advise_look
+from clusterdp.planning.advice import advise_pilot
 from clusterdp.planning.alternatives import cost_notes, smallest_epsilon
 from clusterdp.planning.compare import (
     compare,
     mechanism_options,
     n_steps,
-    with_looks,
+    with_pilots,
 )
-from clusterdp.planning.decide import Draft
-from clusterdp.planning.expected import assumed_of
+from clusterdp.planning.decide import Draft, assumed_of
 from clusterdp.planning.page import plan_page
 from clusterdp.planning.report import PlanReport, QuestionReport
 from clusterdp.precision.visible import TrueClusters
 from clusterdp.releasing.prepare import open_engine, read_cells
+from clusterdp.rows.column_types import check_unread
 from clusterdp.rows.frames import column_names
 from clusterdp.sources.opening import scan_files
 from clusterdp.sources.source import ColumnRequest, NamedSource, named_source
-from clusterdp.spec.fields import DECIDED, DECLARATION
-from clusterdp.spec.parse import change_options, parse, parse_options, read_options, write_options
+from clusterdp.spec.experiment import (
+    LOCK_SUFFIX,
+    ExperimentFile,
+    is_experiment,
+    read_lock,
+    write_lock,
+)
+from clusterdp.spec.fields import DECIDED, DECLARATION, DECLARED, PLACES
+from clusterdp.spec.parse import change_options, parse, parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,16 +66,36 @@ def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
     or mde.
 
     Args:
-        source: A table with one row per unit: a pandas, Polars, PyArrow, DuckDB or Spark frame, or
-            the name of a file, a folder or a glob, or the URL of a database, with a query. Only its
-            arms and clusters are read.
-        **options: Options of the table, the mechanism and the engine.
+        source: An experiment file (`experiment.toml`), or a table with one row per unit: a pandas,
+            Polars, PyArrow, DuckDB or Spark frame, or the name of a file, a folder or a glob, or
+            the URL of a database, with a query. Only its arms and clusters are read.
+        **options: Options of the table, the mechanism and the engine. They override the experiment
+            file.
 
     Raises:
         ParameterError: If a parameter is wrong.
         DataError: If the table breaks a rule.
     """
+    if is_experiment(source):
+        return plan_experiment(ExperimentFile.read(source), options)
     return make_plan(source, parse({**options, "input": table_name(source)}))
+
+
+def plan_experiment(
+    experiment: ExperimentFile, given: Mapping[str, Any], progress: Progress | None = None
+) -> Plan:
+    """The plan of an experiment file, with what is given in place of what it says."""
+    # An effect to find takes the place of the budget.
+    base = experiment.options if given.get("mde") is None else _without_epsilon(experiment.options)
+    with experiment.locating():
+        request = parse(change_options(base, given))
+        request.options.require("input")
+        made = make_plan(request.options.input, request, progress)
+    return made.made_from(experiment)
+
+
+def _without_epsilon(options: Options) -> Options:
+    return msgspec.structs.replace(options, epsilon=None)
 
 
 def table_name(source: Any) -> str | None:
@@ -88,6 +118,7 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
     # Questions and grids stay as they are when the budget is found.
     draft = Draft.from_request(request)
     layout, notes = _read_cells(source, draft)
+    unwritten = _outcome_notes(source, request)
     scenarios, epsilon = draft.scenarios(layout), options.epsilon
     if epsilon is None:
         stages.stage("smallest epsilon", 0)
@@ -100,13 +131,12 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
     comparisons = _with_advice(compare(budgets, scenarios, on_done), draft, epsilon)
     every_note = (
         *notes,
-        *arm_share_notes(layout, options.assigned_by),
+        *arm_share_notes(layout, options.randomization_unit),
         *assignment_notes(request, layout),
         *request.clusters.notes(draft.columns, layout),
         *cost_notes(draft, layout, comparisons[0]),
-        *_outcome_notes(source, request),
+        *unwritten,
         *request.declared.turned_label_notes,
-        *_later_notes(request),
         *draft.notes,
     )
     response = request.clusters.response
@@ -140,25 +170,25 @@ def _decided(
 def _with_advice(
     comparisons: tuple[MechanismComparison, ...], draft: Draft, epsilon: float
 ) -> tuple[MechanismComparison, ...]:
-    """The comparisons with looks where these pay and none was asked for or declined."""
+    """The comparisons with pilots where these pay and none was asked for or declined."""
     request = draft.request
-    if request.budget.look is not None:
+    if request.budget.pilot is not None:
         return comparisons
     advice = [
-        advise_look(one.choice.mechanism, one.scenario, space, one.epsilon)
+        advise_pilot(one.choice.mechanism, one.scenario, space, one.epsilon)
         for one, space in zip(comparisons, draft.spaces, strict=True)
     ]
     share = max((one.share for one in advice if one is not None), default=None)
     if share is None:
         return comparisons
-    looking = replace(draft, request=replace(request, budget=replace(request.budget, look=share)))
+    looking = replace(draft, request=replace(request, budget=replace(request.budget, pilot=share)))
     shared = [None if one is None else one._replace(share=share) for one in advice]
-    return with_looks(comparisons, shared, [one.look for one in looking.budgets(epsilon)])
+    return with_pilots(comparisons, shared, [one.pilot for one in looking.budgets(epsilon)])
 
 
 def assignment_notes(request: Request, layout: Layout) -> list[str]:
     """What predictions assume where arms are assigned to groups, and what would help."""
-    by, groups = request.options.assigned_by, layout.assigned
+    by, groups = request.options.randomization_unit, layout.assigned
     if by is None or groups is None:
         return []
     why = ""
@@ -174,26 +204,25 @@ def assignment_notes(request: Request, layout: Layout) -> list[str]:
     return [assumed + why, *([] if (by,) in request.breakdowns else [totals])]
 
 
-def _later_notes(request: Request) -> list[str]:
-    """A note about what a release publishes or records, and nobody can add to it later."""
-    unsaid = [f"--{name}" for name in request.provenance.unsaid]
-    note = (
-        f"what cannot be added after the release: {', '.join([*unsaid, '--ledger'])}; give it to "
-        "release, all but the ledger here as well"
-    )
-    return [note]
-
-
 def _outcome_notes(source: Any, request: Request) -> list[str]:
-    """Notes on columns of outcomes that a table lacks: it may be planned before there are any."""
+    """Notes on columns of outcomes that a table lacks: it may be planned before there are any.
+
+    Raises:
+        DataError: If a column is there, and its type cannot hold the outcome.
+    """
+    import polars as pl
+
     options, table = request.options, by_name(source, request.options)
     is_named = isinstance(table, NamedSource)
     if options.size is not None or (is_named and (table.database or options.engine == "spark")):
         return []
     files = scan_files(table, ColumnRequest(public=())) if is_named else None
+    typed = source if files is None else files
     names = column_names(source) if files is None else files.collect_schema().names()
+    if isinstance(typed, pl.DataFrame | pl.LazyFrame):
+        check_unread(typed.collect_schema(), request.declared.names, request.declared.labels)
     return [
-        f"{missing_column(name, 'outcome', names)}; a release needs it"
+        f"{missing_column(name, 'outcome', names)} A release needs the column."
         for name in request.declared.names
         if name not in names
     ]
@@ -236,32 +265,49 @@ class Plan:
     """What to release and how, decided before any outcome is read.
 
     Attributes:
-        options: Everything that was given or decided, as it is written into a plan file.
-        report: What was compared; None for a plan that was read from a file.
+        options: Everything that was given or decided, as a lock holds it.
+        report: What was compared; None for a plan that was read from a lock.
+        experiment: The experiment file that it was made from; None if there was none.
     """
 
     options: Options
     report: PlanReport | None = None
+    experiment: Path | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """A plan that was saved."""
         if not isinstance(path, str | os.PathLike):
             kind = type(path).__name__
-            raise ParameterError(f"plan must be a Plan or the path of a plan file, got {kind}")
-        options = read_options(Path(path))
+            raise ParameterError(f"plan must be a Plan or the path of a lock, got {kind}")
+        options = read_lock(Path(path))
         if options.mechanism is None or options.epsilon is None:
             raise ParameterError(f"{path} is not a plan: it names no mechanism and epsilon")
         return cls(options=options)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as TOML, to be reviewed and kept."""
-        remarks = [] if self.report is None else self.report.remarks()
-        write_options(self.options, Path(path), remarks)
+    def save(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write it as a lock, to be reviewed and kept.
+
+        Args:
+            path: Where; by default next to the experiment file it was made from.
+
+        Returns:
+            Where it is.
+        """
+        if path is None and self.experiment is None:
+            raise ParameterError("this plan has no experiment file: say where to save it")
+        place = (self.experiment or Path()).with_suffix(LOCK_SUFFIX) if path is None else Path(path)
+        write_lock(self.options, place, [] if self.report is None else self.report.remarks())
+        return place
+
+    def made_from(self, experiment: ExperimentFile) -> Plan:
+        """The same plan, as that of an experiment file."""
+        options = msgspec.structs.replace(self.options, experiment=experiment.checksum)
+        return replace(self, options=options, experiment=experiment.path)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the owner should know about the table and the reference."""
+        """What the owner should know about the table and the baseline."""
         return () if self.report is None else self.report.notes
 
     def to_html(self, progress: Progress | None = None) -> str:
@@ -272,13 +318,14 @@ class Plan:
         Args:
             progress: Where that reports to.
         """
-        report = self._reported()
+        report, file = self._reported(), self.experiment
+        name = None if file is None else file.name
         return plan_page(
             report,
             self.options.epsilon or 0.0,
             progress or NoProgress(),
-            plan_at=partial(plan_line, report.request.options),
-            release=release_line(report.request),
+            plan_at=partial(plan_line, report.request.options, experiment=name),
+            release=release_line(name),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -298,11 +345,14 @@ class Plan:
 
     def _reported(self) -> PlanReport:
         if self.report is None:
-            raise ParameterError("a plan that was read from a file has no comparison; plan again")
+            raise ParameterError("a plan that was read from a lock has no comparison; plan again")
         return self.report
 
 
-def with_plan(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | None) -> Request:
+def with_plan(
+    given: Mapping[str, Any],
+    plan: Plan | str | os.PathLike[str] | None,
+) -> Request:
     """What is asked of a release: the options of a plan, with those of the table and the output.
 
     Raises:
@@ -310,8 +360,69 @@ def with_plan(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | No
     """
     if plan is None:
         return parse(given)
-    planned = plan if isinstance(plan, Plan) else Plan.load(plan)
-    for name in (*DECIDED, *DECLARATION):
+    if isinstance(plan, Plan):
+        return _completed(plan, given, "the plan")
+    return _completed(Plan.load(plan), given, Path(plan).name)
+
+
+def with_lock(
+    experiment: ExperimentFile,
+    given: Mapping[str, Any],
+    plan: Plan | None = None,
+    named: Callable[[str], str] = str,
+) -> Request:
+    """What is asked of a release of an experiment file: exactly its lock.
+
+    Args:
+        experiment: The experiment.
+        given: The options of the release.
+        plan: Its plan; None for the one that its lock holds.
+        named: What the owner calls an option: its keyword, or its flag.
+
+    Raises:
+        ParameterError: If it was not planned, or changed since, or an option was given that the
+            lock decides.
+    """
+    again = f"clusterdp plan {experiment.path}"
+    if plan is None and not experiment.lock.exists():
+        raise ParameterError(
+            f"{experiment.lock} is missing. Nothing was published. Plan first: {again}"
+        )
+    planned = Plan.load(experiment.lock) if plan is None else plan
+    if planned.options.experiment != experiment.checksum:
+        raise ParameterError(
+            f"{experiment.path} changed after it was planned. Nothing was published. Plan again: "
+            f"{again}"
+        )
+    asked = {name: value for name, value in given.items() if value is not None}
+    return _completed(planned, {**experiment.places, **asked}, experiment.lock.name, named)
+
+
+def _completed(
+    plan: Plan, given: Mapping[str, Any], lock: str, named: Callable[[str], str] = str
+) -> Request:
+    """A plan with what it leaves open.
+
+    A plan of an experiment file has all that changes the experiment; other plans may lack the ids,
+    and what is published unchanged.
+    """
+    decided = [*DECIDED, *DECLARATION]
+    if plan.options.experiment is not None:
+        decided = [name for name in DECLARED if name not in PLACES]
+    for name in decided:
         if given.get(name) is not None:
-            raise ParameterError(f"{name} is decided by the plan; leave out {name}")
-    return parse(change_options(planned.options, given))
+            raise ParameterError(
+                f"{named(name)} conflicts with {lock} ({_held(plan.options, name)}). Nothing was "
+                "published. Remove it, or plan again."
+            )
+    return parse(change_options(plan.options, given))
+
+
+def _held(options: Options, name: str) -> str:
+    """What a plan holds of an option, in words."""
+    value = getattr(options, name)
+    if name == "epsilon":
+        return f"ε = {value:g}"
+    return (
+        f"without {name}" if value is None else f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    )

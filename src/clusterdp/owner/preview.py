@@ -5,43 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import counted, shortest_decimal
+from clusterdp._text import counted, shortest_decimal, two_digits
 from clusterdp.cells.layout import units_in_words
 from clusterdp.document.markup import to_html
-from clusterdp.document.model import Facts
-from clusterdp.document.text import to_lines
+from clusterdp.document.model import Facts, Paragraph
+from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.outcomes.number import Number
 from clusterdp.owner.plan import assignment_notes
-from clusterdp.planning.advice import advise_look, wide_ranges
-from clusterdp.planning.prediction import predict_metrics
-from clusterdp.precision.visible import unseen_notes
+from clusterdp.planning.advice import advise_pilot, wide_ranges
+from clusterdp.precision.forecast import predict
+from clusterdp.precision.visible import shown_metrics, unseen_notes
 from clusterdp.published.manifest import plain
 from clusterdp.spec.columns import question_suffixes
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from clusterdp.cells.layout import Layout
+    from clusterdp.document.model import Part
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.planning.decide import Draft
-    from clusterdp.planning.expected import Scenario
+    from clusterdp.precision.expected import Scenario
     from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.fields import Options
-    from clusterdp.spec.request import Request
     from clusterdp.spec.spec import ReleaseSpec
 
 _SMALL_CELL = 5
 _UNIFORM_ADVICE = (
-    "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
-    "rows and saves the cost of the noisy counts, and optimal better ones"
-)
-_BINARY_ADVICE = (
-    "with two outcomes the optimal channel is Warner's randomized response, whatever the prior: "
-    "clusters and priors cannot reduce the noise of rows"
+    "The best prior floor is 1/K, which makes the prior uniform. Mechanism 'optimal' gives better "
+    "rows and needs no noisy counts."
 )
 
 
@@ -55,46 +51,58 @@ class Preview:
 
     content: dict[str, Any]
 
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Names and values, for people."""
+    def parts(self) -> list[Part]:
+        """What is published and what it costs, then what the owner should know."""
         held = self.content
-        parameters = ", ".join(f"{name} {value:.6g}" for name, value in held["parameters"].items())
-        columns = ", ".join(map(repr, held["published_columns"]))
+        n_units = counted(held["n_units"], held["unit"])
+        place = f" to {held['out']}" if held["out"] else ""
+        lead = f"This publishes {n_units}{place} and cannot be undone."
+        noisy = [] if held["noisy_cluster"] is None else [held["noisy_cluster"]]
+        exact = [name for name in held["published_columns"] if name not in noisy]
+        protected = [*noisy, *held["outcomes"]]
+        public = (
+            f"{', '.join(exact)}: exactly as in your table" if exact else "noisy totals, no rows"
+        )
+        pairs = [
+            ("Public", public),
+            ("Protected", f"{', '.join(protected)}: {held['privacy']['budget']}"),
+            ("", held["privacy"]["short"]),
+            *([("Budget", held["budget"]["in_short"])] if "budget" in held else []),
+            *([("Not stated", _unsaid(held["not_stated"]))] if held["not_stated"] else []),
+        ]
+        notes = [Facts([], self.notes)] if self.notes else []
+        return [Paragraph(lead), Facts(pairs), *notes]
+
+    def details(self) -> list[Part]:
+        """The mechanism, its parameters, and the standard errors to expect."""
+        held = self.content
+        numbers = ", ".join(f"{name} {value:.6g}" for name, value in held["parameters"].items())
         units = units_in_words(held["n_units"], held["n_clusters"])
         arms = ", ".join(map(str, held["arms"]))
-        rows = f"{columns}, and private outcomes" if columns else "aggregates alone, no rows"
-        budget = [("budget", held["budget"]["in_short"])] if "budget" in held else []
-        errors = [
-            f"{one['std_error']:.4g} of the overall effect on {metric} "
-            f"(sampling {one['sampling_std_error']:.4g}, privacy {one['privacy_std_error']:.4g})"
-            for metric, one in held["expected"].items()
+        sizes = ", ".join(f"{size:,}" for size in held["smallest_cells"])
+        labels = "label_epsilon" in held
+        pairs = [
+            ("Mechanism", held["mechanism"] + (f" ({numbers})" if numbers else "")),
+            ("Outcomes", "; ".join(f"{name}: {text}" for name, text in held["outcomes"].items())),
+            ("Table", f"{units}, arms {arms} (control {held['control']})"),
+            ("Cells", f"the smallest have {sizes} units{', expected of noisy labels' * labels}"),
+            *(
+                (
+                    "SE",
+                    (
+                        f"{metric}: {two_digits(one['std_error'])} overall "
+                        f"({two_digits(one['sampling_std_error'])} sampling, "
+                        f"{two_digits(one['privacy_std_error'])} privacy)"
+                    ),
+                )
+                for metric, one in held["expected"].items()
+            ),
+            ("Assumes", held["assumed"]),
         ]
-        return [
-            ("guarantee", held["guarantee"]),
-            *self._label_pairs,
-            *budget,
-            ("mechanism", held["mechanism"] + (f" ({parameters})" if parameters else "")),
-            ("outcomes", "; ".join(_in_words(held["outcomes"]))),
-            ("table", f"{units}, arms {arms} (control {held['control']})"),
-            ("smallest cells", self._smallest_cells),
-            ("publishes", rows),
-            *(("expected std error", error) for error in errors),
-            ("assumed", held["assumed"]),
-        ]
-
-    @property
-    def _label_pairs(self) -> list[tuple[str, str]]:
-        """What private clusters take of ε; nothing where clusters are public."""
-        if "label_epsilon" not in self.content:
-            return []
-        return [("private clusters", f"take epsilon {self.content['label_epsilon']:g} of it")]
-
-    @property
-    def _smallest_cells(self) -> str:
-        sizes = ", ".join(f"{size:,}" for size in self.content["smallest_cells"])
-        expected = ", to be expected of noisy labels" if self._label_pairs else ""
-        return f"{sizes} units{expected}"
+        if labels:
+            share = f"{held['label_epsilon']:g} of ε = {held['epsilon']:g}"
+            pairs.append(("Private clusters", f"take {share}"))
+        return [Facts(pairs)]
 
     @property
     def notes(self) -> list[str]:
@@ -103,10 +111,10 @@ class Preview:
         return notes
 
     def __repr__(self) -> str:
-        return "\n".join(to_lines([Facts(self.pairs, self.notes)]))
+        return to_screen(self.parts(), terminal_width())
 
     def _repr_html_(self) -> str:
-        return to_html(Facts(self.pairs, self.notes))
+        return to_html(*self.parts())
 
 
 def describe_release(
@@ -127,25 +135,31 @@ def describe_release(
     terms, mechanisms = spec.terms, spec.mechanisms
     scenarios = draft.scenarios(layout)
     pairs = zip(mechanisms, scenarios, strict=True)
-    expected = [one for pair in pairs for one in predict_metrics(*pair)]
-    metrics = [str(metric) for space in spaces for metric in space.declared.metrics]
-    guarantee, shown = terms.to_guarantee(), opened.table.columns.as_published()
+    expected = [one.overall for pair in pairs for one in predict(*pair)]
+    metrics = [metric for space in spaces for metric in shown_metrics(space)]
+    guarantee, shown = terms.guarantee, opened.table.columns.as_published()
     notes = [*opened.notes, *_planned_for(request.options, layout), *draft.notes]
-    notes += arm_share_notes(layout, opened.table.columns.assigned_by)
+    notes += arm_share_notes(layout, opened.table.columns.randomization_unit)
     notes += assignment_notes(request, layout)
     notes += request.clusters.notes(draft.columns, layout)
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]
-    if request.budget.look is None:
+    if request.budget.pilot is None:
         for one in zip(mechanisms, scenarios, spaces, strict=True):
-            notes += _look_notes(*one, guarantee.epsilon)
-    notes += [*unseen_notes(metrics, expected), *_layout_notes(layout), *_unsaid(request)]
+            notes += _pilot_notes(*one, guarantee.epsilon)
+    notes += [*unseen_notes(metrics, expected), *_layout_notes(layout)]
+    stated = guarantee.statement(request.provenance.unit)
     content = {
+        "out": request.options.out,
+        "noisy_cluster": None if spec.clusters.response is None else shown.cluster,
         "mechanism": terms.mechanism_names,
         "parameters": _parameters(mechanisms, spaces),
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
-        "guarantee": guarantee.in_short(),
+        "guarantee": str(guarantee),
+        "unit": request.provenance.unit,
+        "privacy": {"budget": stated.budget, "short": stated.short},
+        "not_stated": request.provenance.unsaid,
         "n_units": layout.n_units,
         "n_clusters": layout.n_clusters,
         "arms": [plain(arm) for arm in layout.arms],
@@ -165,7 +179,9 @@ def describe_release(
             }
             for question, space, mechanism in zip(terms.questions, spaces, mechanisms, strict=True)
         ],
-        "expected": {metric: one._asdict() for metric, one in zip(metrics, expected, strict=True)},
+        "expected": {
+            metric.name: one._asdict() for metric, one in zip(metrics, expected, strict=True)
+        },
         "assumed": draft.assumption(scenarios),
         "notes": notes,
     }
@@ -185,8 +201,8 @@ def _planned_for(options: Options, layout: Layout) -> list[str]:
         return []
     return [
         (
-            f"the plan was made for {units_in_words(units, clusters or 0)}; this table has "
-            f"{layout.in_words}"
+            f"The plan was made for {units_in_words(units, clusters or 0)}. This table has "
+            f"{layout.in_words}."
         )
     ]
 
@@ -210,35 +226,25 @@ def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
     alone = mechanism.find(NoisyCounts) is not None and len(space.declared.metrics) == 1
     if alone and floor * space.n_categories > 0.999:
         notes.append(_UNIFORM_ADVICE)
-    if mechanism.designs_rows and space.n_categories == 2:
-        notes.append(_BINARY_ADVICE)
     notes += disclosure_notes(mechanism, space)
     notes += _outcome_notes(mechanism, space)
     return notes
 
 
-def _look_notes(
+def _pilot_notes(
     mechanism: Mechanism, scenario: Scenario, space: Categories, epsilon: float
 ) -> list[str]:
-    """A note where nobody knows a range: without a look, the release would be of little use."""
-    advice = advise_look(mechanism, scenario, space, epsilon) if wide_ranges(space) else None
+    """A note where nobody knows a range: without a pilot, the release would be of little use."""
+    advice = advise_pilot(mechanism, scenario, space, epsilon) if wide_ranges(space) else None
     if advice is None:
         return []
-    remedy = f"take a look (look={advice.share:g}, --look {advice.share:g})"
-    return [f"{advice.reason}; {remedy}, or go without one (look=0)"]
+    return [f"{advice.reason} Use --pilot {advice.share:g}, or --pilot 0 to go without."]
 
 
-def _unsaid(request: Request) -> list[str]:
-    """A note about what a reader of the folder will ask for: once it is sealed, it is too late."""
-    unsaid = request.provenance.unsaid
-    if not unsaid:
-        return []
-    flags = ", ".join(f"--{name}" for name in unsaid)
-    note = (
-        f"the folder is going to say that it was given no {', no '.join(unsaid)}; that cannot be "
-        f"added later ({flags})"
-    )
-    return [note]
+def _unsaid(names: Sequence[str]) -> str:
+    """What a reader of the folder will ask for, and nobody said."""
+    shown = ", ".join(names).replace("licence", "license")
+    return f"{shown} (cannot be added later; see [about])"
 
 
 def _layout_notes(layout: Layout) -> list[str]:
@@ -247,8 +253,8 @@ def _layout_notes(layout: Layout) -> list[str]:
     if smallest >= _SMALL_CELL:
         return []
     note = (
-        f"the smallest cell has {counted(smallest, 'unit')}; min_cell_size (--min-cell-size) pools "
-        "small clusters into one"
+        f"The smallest cell (one cluster and arm) has {counted(smallest, 'unit')}. Merge small "
+        "clusters with --min-cell-size."
     )
     return [note]
 
@@ -258,20 +264,16 @@ def _outcome_notes(mechanism: Mechanism, space: Categories) -> list[str]:
     notes = []
     for outcome in space.declared.outcomes:
         if outcome.may_be_missing:
-            notes.append(f"effects on {outcome.name} are on those with {outcome.name} observed")
+            notes.append(f"Effects on {outcome.name} are for units with an observed value.")
         if isinstance(outcome.space, Number):
             low, high = shortest_decimal(outcome.space.low), shortest_decimal(outcome.space.high)
-            ends = f"{low}..{high}"
-            if mechanism.look is not None:
-                ends = f"a range inside {ends}, which the look is going to find"
-            notes.append(f"effects on {outcome.name} are on {outcome.name} clipped to {ends}")
+            ends = f"{low}–{high}"
+            if mechanism.pilot is not None:
+                ends = f"a range within {ends}, which the pilot finds"
+            notes.append(f"{outcome.name} is clipped to {ends}.")
         elif outcome.space.edges is not None:
             listed = ", ".join(f"{value:g}" for value in outcome.space.values)
             notes.append(
-                f"effects on {outcome.name} are on its bins: values count as their bin's {listed}"
+                f"{outcome.name} is measured in bins: a value counts as its bin's, {listed}."
             )
     return notes
-
-
-def _in_words(outcomes: Mapping[str, str]) -> list[str]:
-    return [f"{name} of {space}" for name, space in outcomes.items()]

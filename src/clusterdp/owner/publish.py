@@ -51,7 +51,7 @@ class Published:
     Attributes:
         folder: Where it is.
         release_id: Its id in the ledger; None without one.
-        found: What followed from its look, in sentences; nothing without one.
+        found: What followed from its pilot, in sentences; nothing without one.
     """
 
     folder: str
@@ -78,7 +78,7 @@ def publish(
     source: Any,
     plan: Plan | str | os.PathLike[str] | None = None,
     *,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Unpack[PublishKeywords],
 ) -> Published:
@@ -91,11 +91,11 @@ def publish(
     chosen as `plan` does.
 
     Args:
-        source: A table with one row per unit: a frame, or the name of a file, a folder, a glob or a
-            query, as in `plan`.
-        plan: A `Plan`, or the path of a plan file. Its options need not be given again.
+        source: An experiment file, whose lock says what is published; or a table with one row per
+            unit: a frame, or the name of a file, a folder, a glob or a query, as in `plan`.
+        plan: A `Plan`, or the path of a lock. Its options need not be given again.
         out: The folder to publish, on a disk or in a store (`s3://bucket/folder`). It must not
-            exist.
+            exist. An experiment file may name it.
         progress: Where a long run reports to.
         **options: Options of the table, the mechanism, the ledger and the engine.
 
@@ -126,7 +126,8 @@ def preview(
         ClusterDPError: If the table, a parameter or the place is wrong. A budget that does not
             allow the release is not an error: the preview's notes say so.
     """
-    with readied(python_job(source, plan, {**options, "out": out}), None) as ready:
+    task = python_job(source, plan, {**options, "out": out})
+    with task.locating(), readied(task, None) as ready:
         return ready.preview
 
 
@@ -139,7 +140,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     ledger: str | os.PathLike[str] | Ledger | None = None,
     out: str | os.PathLike[str] | None = None,
     ledger_key_file: str | os.PathLike[str] | None = None,
-    verbose: bool = False,
+    show_row_counts: bool = False,
     progress: Progress | None = None,
 ) -> Published:
     """Finish a release that was interrupted. It spends nothing more.
@@ -153,7 +154,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         ledger: The ledger that recorded it. It is needed.
         out: The folder to publish, if it is to be another.
         ledger_key_file: Key file of the ledger, if it was made with one.
-        verbose: As in `publish`.
+        show_row_counts: As in `publish`.
         progress: As in `publish`.
 
     Raises:
@@ -167,7 +168,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         "ledger": ledger,
         "ledger_key_file": ledger_key_file,
         "out": out,
-        "verbose": verbose,
+        "show_row_counts": show_row_counts,
     }
     return run_resume(release_id, python_job(source, None, given), progress=progress)
 
@@ -233,7 +234,7 @@ def run_publish(
     """Publish what a task describes; `show` is called before anything is spent."""
     options = task.request.options
     options.require("out")
-    with readied(task, options.out) as ready:
+    with task.locating(), readied(task, options.out) as ready:
         if show is not None:
             show(ready)
         opened, spec, _, budget, target, kept = ready
@@ -270,7 +271,7 @@ def run_resume(
     reservation = budget.ledger.resume(release_id)
     here = {name: getattr(asked, name) for name in ("input", "query", "delimiter", "out")}
     kept = resumed_options(reservation, {**(given or {}), **here})
-    request = parse({**kept, "verbose": asked.verbose})
+    request = parse({**kept, "show_row_counts": asked.show_row_counts})
     options = request.options
     source = options.input if task.source is None else task.source
     if isinstance(source, str) and source == FRAME:
@@ -329,7 +330,7 @@ def release(
         source: A pandas, Polars, PyArrow, DuckDB or Spark frame with one row per unit. A Spark
             frame is evaluated several times and must give the same rows each time; if it does not,
             checkpoint it.
-        plan: A `Plan`, or the path of a plan file. Its options need not be given again.
+        plan: A `Plan`, or the path of a lock. Its options need not be given again.
         **options: Options of the table and the mechanism.
 
     Raises:

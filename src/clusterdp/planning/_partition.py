@@ -26,22 +26,22 @@ import numpy as np
 
 from clusterdp.channels._solver.staircases import design_staircase, k_ary_noise
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
-from clusterdp.outcomes.categories import MOST_CATEGORIES
-from clusterdp.outcomes.declaration import declared_of, linked_outcomes
-from clusterdp.outcomes.reference import (
+from clusterdp.outcomes.baseline import (
     FEWEST_POINTS,
     QUICK_CATEGORIES,
     FittedOutcomes,
     place_grids,
     usual_points,
 )
+from clusterdp.outcomes.categories import MOST_CATEGORIES
+from clusterdp.outcomes.declaration import declared_of, linked_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterdp._arrays import FloatArray
+    from clusterdp.outcomes.baseline import Margin
     from clusterdp.outcomes.declaration import DeclaredOutcomes, Names
-    from clusterdp.outcomes.reference import Margin
 
 # What is assumed where no budget is given yet, and the share of it that rows will have.
 _USUAL_EPSILON, _OF_ROWS = 1.0, 0.9
@@ -76,7 +76,7 @@ def best_partition(
     Args:
         declared: The declared outcomes.
         margins: What is declared of each outcome, by name.
-        epsilon: The budget; None if there is none yet.
+        epsilon: The budget; None if it is not decided yet.
 
     Raises:
         ParameterError: If linked outcomes alone have too many categories for a channel.
@@ -128,7 +128,7 @@ def whole_shares(weights: Sequence[float]) -> tuple[int, ...]:
     wanted = np.array(weights, dtype=np.float64) / math.fsum(weights) * ASKED_TOTAL
     whole = np.maximum(np.floor(wanted), 1).astype(np.int64)
     while left := ASKED_TOTAL - int(whole.sum()):
-        # What is left goes to those who lack most; what is too much comes from the largest.
+        # What is left goes to questions that lack most; what is too much comes from the largest.
         place = np.argmax(wanted - whole if left > 0 else whole)
         whole[place] += np.sign(left)
     return tuple(whole.tolist())

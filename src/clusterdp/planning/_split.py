@@ -15,7 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from clusterdp.errors import ParameterError
-from clusterdp.planning.forecast import Forecast, Split
+from clusterdp.planning.forecast import Split, SplitForecast
+from clusterdp.spec.fields import SUM_SHARES
 from clusterdp.spec.purpose import parse_purpose
 from clusterdp.statistics.sums import NoisySums, NoisyTotals
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning.expected import Scenario
+    from clusterdp.precision.expected import Scenario
     from clusterdp.spec.purpose import Purpose
+    from clusterdp.spec.request import BudgetRequest
 
 
 # How near the largest regret must be to the least there is: of one purpose, and of several. Within
@@ -45,7 +47,7 @@ _DIGITS = 3
 # squares are published, and gain little: in `bench/release_coverage.py` intervals of the overall
 # effect are 0.5% shorter with 2% for rows than with a tenth (79 unequal schools: 3% at ε = 1, 2% at
 # 2), and adjusted ones 1, 7 and 20% longer at ε = 1, 2 and 4. Only where groups were assigned as a
-# whole do variances need their share: see `Forecast`.
+# whole do variances need their share: see `ExpectedVariance.of_purpose`.
 _MOST_FOR_SUMS = 0.9
 
 
@@ -56,30 +58,16 @@ class PurposeRegret(NamedTuple):
     regret: float
 
 
-class SplitChoice(NamedTuple):
-    """The split that was found, and what it loses for every purpose."""
-
-    split: Split
-    losses: tuple[PurposeRegret, ...]
+# What a split loses for every purpose.
+Losses = tuple[PurposeRegret, ...]
 
 
-class SumShareRequest(NamedTuple):
-    """Shares of ε for sums that were given; None where they are to be found."""
-
-    totals: float | None = None
-    clusters: float | None = None
-    breakdowns: float | None = None
-
-
-def best_split(  # noqa: PLR0913 - what to search, by name
+def best_split(
     builds: Sequence[Callable[[Split], Mechanism]],
     scenarios: Sequence[Scenario],
-    *,
-    epsilon: float,
+    request: BudgetRequest,
     counts: tuple[float, ...],
-    given: SumShareRequest,
-    purpose: str | None,
-) -> SplitChoice:
+) -> tuple[Split, Losses]:
     """The split of about the least largest regret over what is asked for, common to all questions.
 
     Of those that are about as good, it is the one that serves all purposes most.
@@ -87,20 +75,22 @@ def best_split(  # noqa: PLR0913 - what to search, by name
     Args:
         builds: The mechanism of a split, question by question.
         scenarios: What is known of each question.
-        epsilon: The budget.
+        request: The budget, shares that are fixed, and what it is for; alike for all questions.
         counts: Shares for counts to choose from.
-        given: Shares that are fixed.
-        purpose: What it is for, see `parse_purpose`.
+
+    Returns:
+        The split, and what it loses; nothing where there was nothing to search.
     """
-    layout = scenarios[0].layout
-    wanted = parse_purpose(purpose, layout)
+    layout, epsilon = scenarios[0].layout, request.epsilon or 0.0
+    wanted = parse_purpose(request.optimize_for, layout)
     kinds = {one.kind for one in wanted}
     others = tuple(one for one in parse_purpose(None, layout) if one.kind not in kinds)
-    fixed = _fixed(given, scenarios, epsilon)
+    fixed = _fixed(request, scenarios, epsilon)
     if len(counts) == 1 and None not in fixed:
-        return SplitChoice(Split(counts[0], *map(float, fixed)), ())  # type: ignore[arg-type]  # none is None
+        return Split(counts[0], *map(float, fixed)), ()  # type: ignore[arg-type]  # none is None
     forecasts = [
-        (share, Forecast(builds, share, epsilon, scenarios, wanted + others)) for share in counts
+        (share, SplitForecast(builds, share, epsilon, scenarios, wanted + others))
+        for share in counts
     ]
     searches = [
         _Search(share, forecast, fixed)
@@ -115,11 +105,11 @@ def best_split(  # noqa: PLR0913 - what to search, by name
 
 
 def _fixed(
-    given: SumShareRequest, scenarios: Sequence[Scenario], epsilon: float
+    request: BudgetRequest, scenarios: Sequence[Scenario], epsilon: float
 ) -> tuple[float | None, ...]:
     """What is not searched: what was given, and levels that would add nothing or do not fit."""
     layout = scenarios[0].layout
-    totals, clusters, breakdowns = given
+    totals, clusters, breakdowns = (getattr(request, name) for name in SUM_SHARES)
     fits = _fit(NoisyTotals(epsilon=epsilon), scenarios)
     if totals is None and not fits:
         totals = 0.0
@@ -136,8 +126,8 @@ def _fit(sums: NoisyTotals | NoisySums, scenarios: Sequence[Scenario]) -> bool:
     """Whether sums fit 64 bits, at a thousandth of their budget too."""
     least = replace(sums, epsilon=sums.epsilon / 1000)
     try:
-        for layout, space, _ in scenarios:
-            least.check(layout, space)
+        for one in scenarios:
+            least.check(one.layout, one.space)
     except ParameterError:
         return False
     return True
@@ -145,7 +135,7 @@ def _fit(sums: NoisyTotals | NoisySums, scenarios: Sequence[Scenario]) -> bool:
 
 def _least_regret(
     searches: list[_Search], purposes: tuple[Purpose, ...], n_wanted: int
-) -> SplitChoice:
+) -> tuple[Split, Losses]:
     """The best of all searches; the first purposes are wanted.
 
     It is the one whose largest regret times the geometric mean of all regrets is least, among those
@@ -174,7 +164,7 @@ def _least_regret(
     best = min(searches, key=lambda search: float(objective(search.variances).min()))
     split, variances = best.split(objective)
     found = zip(purposes, np.sqrt(variances / least), strict=True)
-    return SplitChoice(split, tuple(PurposeRegret(purpose, float(one)) for purpose, one in found))
+    return split, tuple(PurposeRegret(purpose, float(one)) for purpose, one in found)
 
 
 class _Search:
@@ -185,7 +175,9 @@ class _Search:
         variances: Predicted variances; axes `[split, purpose]`.
     """
 
-    def __init__(self, counts: float, forecast: Forecast, fixed: tuple[float | None, ...]) -> None:
+    def __init__(
+        self, counts: float, forecast: SplitForecast, fixed: tuple[float | None, ...]
+    ) -> None:
         self._counts, self._forecast, self._fixed = counts, forecast, fixed
         first: tuple[float, ...] = _FIRST_OF_THREE if fixed.count(None) == 3 else _FIRST
         self.shares = self._fitted(_grid([first if one is None else (one,) for one in fixed]))

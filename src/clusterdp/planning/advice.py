@@ -5,9 +5,9 @@ are. So a plan looks at what a prior would be worth for a few shapes that outcom
 recommends counts where they pay on average over these, their cost included, and where they cost
 little if outcomes are uniform after all.
 
-Whether a look pays, and how much of ε it should have: from public numbers alone.
+Whether a pilot pays, and how much of ε it should have: from public numbers alone.
 
-A look costs variance: a share s of ε costs about 2s of it where ε is small, and more where ε is
+A pilot costs variance: a share s of ε costs about 2s of it where ε is small, and more where ε is
 large. It finds the range of numbers, and the prior of the channel. The share that is recommended
 costs at most a few percent even where it finds nothing.
 """
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from clusterdp._text import shortest_decimal
+from clusterdp._text import percent, shortest_decimal
 from clusterdp.channels.optimal import OptimalBudget, OptimalRows
 from clusterdp.errors import ParameterError
+from clusterdp.outcomes.baseline import QUICK_CATEGORIES, base_measure
 from clusterdp.outcomes.finite import OutcomeSpace
-from clusterdp.outcomes.reference import QUICK_CATEGORIES, base_measure
-from clusterdp.planning.prediction import is_joint, warner
+from clusterdp.precision.row_noise import warner
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.planning.expected import Scenario
+    from clusterdp.precision.expected import Scenario
 
 
 Scope = Literal["cluster", "population"]
@@ -60,8 +60,8 @@ def share_of_counts(scenario: Scenario, epsilon: float) -> float:
 
     Counts are of cells if these are large enough, and else of arms.
     """
-    layout, space, _ = scenario
-    if epsilon < _LEAST_EPSILON or space.n_categories == 2 or is_joint(space):
+    layout, space = scenario.layout, scenario.space
+    if epsilon < _LEAST_EPSILON or space.n_categories == 2 or scenario.is_joint:
         return 0.0
     most = min(_MOST_LOSS, _MOST_SHARE * epsilon)
     for n_units in (layout.n_units / layout.sizes.size, int(layout.sizes.sum(axis=0).min())):
@@ -123,11 +123,11 @@ def _shapes(values: FloatArray) -> FloatArray:
     return np.asarray(shapes / shapes.sum(axis=1, keepdims=True))
 
 
-# With so many units per 1/ε of the look, tails of one in a hundred are seen.
+# With so many units per 1/ε of the pilot, tails of one in a hundred are seen.
 _ENOUGH = 2400
-# The variance that a look may cost where it finds nothing.
+# The variance that a pilot may cost where it finds nothing.
 _MOST_COST = 0.045
-# Whoever declares a range so wide and no reference does not know it.
+# An owner who declares a range so wide and no baseline does not know it.
 _WIDE = 10_000
 # A prior that saves less of the variance is not worth the step.
 _LEAST_GAIN = 0.05
@@ -136,48 +136,49 @@ _MEANS = (0.1, 0.25, math.inf)
 _DIGITS = 2
 
 
-class LookAdvice(NamedTuple):
-    """A look that pays.
+class PilotAdvice(NamedTuple):
+    """A pilot that pays.
 
     Attributes:
         share: The share of ε it should have.
-        reason: Why, in a sentence.
+        reason: Why, in sentences.
     """
 
     share: float
     reason: str
 
 
-def advise_look(
+def advise_pilot(
     mechanism: Mechanism, scenario: Scenario, space: Categories, epsilon: float
-) -> LookAdvice | None:
-    """A look that would pay beside a mechanism without one; None if none would.
+) -> PilotAdvice | None:
+    """A pilot that would pay beside a mechanism without one; None if none would.
 
     Args:
-        mechanism: What would be published without a look.
+        mechanism: What would be published without a pilot.
         scenario: What is known.
         space: The declared categories.
         epsilon: ε of the whole release.
     """
-    learns = mechanism.look is not None or mechanism.find(NoisyCounts) is not None
-    if learns or scenario.reference.is_declared or not isinstance(mechanism.rows, OptimalBudget):
+    learns = mechanism.pilot is not None or mechanism.find(NoisyCounts) is not None
+    if learns or scenario.baseline.is_declared or not isinstance(mechanism.rows, OptimalBudget):
         return None
     share = _share(mechanism.asked_share * scenario.layout.n_units, epsilon)
     if wide := wide_ranges(space):
-        return LookAdvice(
+        return PilotAdvice(
             share,
-            f"the range of {', '.join(wide)} is wide and no reference is declared; noise grows "
-            "with the range, and a look finds where outcomes end",
+            f"{' and '.join(wide)} {'has a wide range' if len(wide) == 1 else 'have wide ranges'} "
+            "and no baseline. Noise grows with the range. A pilot histogram finds where the "
+            "values end.",
         )
     if epsilon < _LEAST_EPSILON or not 2 < space.n_categories <= QUICK_CATEGORIES:
         return None
     gain = _gain(mechanism.row_epsilon(space), share * epsilon, space)
     if gain < _LEAST_GAIN:
         return None
-    return LookAdvice(
+    return PilotAdvice(
         share,
-        f"at epsilon {epsilon:g} a channel designed for the distribution of outcomes is worth "
-        f"about {gain:.0%} of the variance, which a look finds",
+        f"A pilot histogram finds the distribution of outcomes. A randomizer designed for it has "
+        f"about {gain:.0%} less variance at ε = {epsilon:g}.",
     )
 
 
@@ -199,7 +200,7 @@ def _share(n_units: float, epsilon: float) -> float:
 
 
 def _gain(row_epsilon: float, cost: float, space: Categories) -> float:
-    """The share of a unit's variance that a look saves, on average over plausible shapes."""
+    """The share of a unit's variance that a pilot saves, on average over plausible shapes."""
     if row_epsilon <= cost:
         return 0.0
     saved = []
@@ -227,3 +228,38 @@ def _variance(rows: OptimalRows, space: Categories, shape: FloatArray) -> float:
     except ParameterError:  # too little is left for rows
         return math.inf
     return float(weights @ sampling + noise)
+
+
+# A randomizer whose noise is at most this share above the least is called optimal.
+_NEAR_OPTIMAL = 0.011
+
+
+def pilot_range_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:
+    """What predictions leave out where a pilot is going to clip numbers."""
+    numbers = ", ".join(space.declared.numbers)
+    if mechanism.pilot is None or not numbers:
+        return ()
+    return (
+        (
+            f"Predictions for {numbers} use the declared range. The pilot may narrow it, and "
+            "standard errors shrink with it."
+        ),
+    )
+
+
+def gap_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:
+    """How far a randomizer may be from the best there is, if that is more than a percent."""
+    if not mechanism.designs_rows or mechanism.find(NoisyCounts) is not None:
+        return ()
+    rows = mechanism.settled_rows(space)
+    gap = rows.design_gap(space) if isinstance(rows, OptimalRows) else 0.0
+    if gap <= _NEAR_OPTIMAL:
+        return ()
+    far = f"at most {percent(gap)} more noise than" if gap < 1 else "an unknown distance to"
+    names = ", ".join(space.declared.names)
+    return (
+        (
+            f"{names}: with {space.n_categories} outcome combinations the randomizer has {far} "
+            "the best one."
+        ),
+    )

@@ -1,6 +1,6 @@
 """The same plan otherwise: at other budgets, at the smallest one, and with other clusters.
 
-Questions, grids and looks stay as they were planned; what is left open is chosen anew.
+Questions, grids and pilots stay as they were planned; what is left open is chosen anew.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
 from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.planning.compare import MechanismOption, at_its_best
-from clusterdp.planning.expected import REMEDY, UNIFORM
-from clusterdp.planning.forecast import expect_quickly
-from clusterdp.planning.prediction import of_purpose
+from clusterdp.planning.outcomes import REMEDY, UNIFORM
+from clusterdp.precision.forecast import predict_quickly
 from clusterdp.spec.clusters import PrivateClusters, PublicClusters
 from clusterdp.spec.purpose import parse_purpose
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.planning.compare import MechanismComparison
     from clusterdp.planning.decide import Draft
-    from clusterdp.planning.expected import Scenario
+    from clusterdp.precision.expected import Scenario
     from clusterdp.precision.prediction import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
     from clusterdp.spec.request import BudgetRequest
@@ -74,7 +73,7 @@ def other_budgets(
 ) -> tuple[BudgetPoint, ...]:
     """The plan at other budgets, in their order, with the planned one as it is.
 
-    Questions, grids and looks stay as they were planned; what is left open is chosen anew. Budgets
+    Questions, grids and pilots stay as they were planned; what is left open is chosen anew. Budgets
     at which something that was asked for cannot be had are left out.
 
     Args:
@@ -105,12 +104,6 @@ def targets(comparison: MechanismComparison) -> tuple[Purpose, ...]:
     return (overall, *breakdowns, segment._replace(share=comparison.shown_share))
 
 
-def least_certain(precision: ExpectedVariance, target: Purpose, layout: Layout) -> Prediction:
-    """What to expect of a target: of the groups of a breakdown, the least certain."""
-    found = (one for _, one in of_purpose(precision, target, layout))
-    return max(found, key=lambda one: one.std_error)
-
-
 def at_budget(
     comparisons: Sequence[MechanismComparison], epsilons: Sequence[float]
 ) -> tuple[MechanismOption, ...]:
@@ -120,7 +113,7 @@ def at_budget(
     requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]
     made = at_its_best(name, requests, scenarios)
     return tuple(
-        MechanismOption(name, mechanism, expect_quickly(mechanism, scenario), made.losses)
+        MechanismOption(name, mechanism, predict_quickly(mechanism, scenario), made.losses)
         for mechanism, scenario in zip(made.mechanisms, scenarios, strict=True)
     )
 
@@ -150,27 +143,28 @@ def smallest_epsilon(
     def sees(epsilon: float) -> Prediction:
         given = [replace(one, epsilon=epsilon) for one in requests]
         made = plan_mechanisms(given, scenarios).mechanisms[question]
-        return shown_prediction(expect_quickly(made, scenario)[metric], request, scenario)
+        return shown_prediction(predict_quickly(made, scenario)[metric], request, scenario)
 
     at_most = sees(MOST_EPSILON)
     if at_most.detectable_effect > effect:
-        remedy = "plan for a larger effect"
-        if not scenario.reference.is_declared:
-            remedy = f"{UNIFORM}; {REMEDY}"
+        remedy = "Plan for a larger effect."
+        if not scenario.baseline.is_declared:
+            remedy = f"{UNIFORM} {REMEDY}"
         raise ParameterError(
             f"no epsilon can detect an effect of mde={effect:g} (--mde): even without privacy the "
-            f"smallest is {at_most.detectable_without_privacy:.4g}; {remedy}"
+            f"smallest is {at_most.detectable_without_privacy:.2g}. {remedy}"
         )
     low, high = LEAST_EPSILON, MOST_EPSILON
     if sees(low).detectable_effect <= effect:
         return low
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
+    # Every ε is tried as it would be planned, in thousandths: splits of ε are on a grid, so that
+    # rounding up afterwards could lose the effect again.
+    while high / low > 1.01 and (middle := math.ceil(1000 * math.sqrt(low * high)) / 1000) < high:
         if sees(middle).detectable_effect <= effect:
             high = middle
         else:
             low = middle
-    return math.ceil(high * 1000) / 1000
+    return high
 
 
 def shown_prediction(
@@ -180,12 +174,8 @@ def shown_prediction(
 
     It is the overall effect where all purposes are served.
     """
-    layout, asked = scenario.layout, request.purpose or "overall"
-    found = [
-        one
-        for purpose in parse_purpose(asked, layout)
-        for _, one in of_purpose(precision, purpose, layout)
-    ]
+    layout, asked = scenario.layout, request.optimize_for or "overall"
+    found = (precision.least_certain(one, layout) for one in parse_purpose(asked, layout))
     return max(found, key=lambda one: one.std_error)
 
 
@@ -228,4 +218,4 @@ def _overall_error(draft: Draft, layout: Layout, epsilon: float) -> float:
     """The standard error to expect of the first metric's overall effect."""
     scenarios = draft.scenarios(layout)
     made = plan_mechanisms(draft.budgets(epsilon), scenarios).mechanisms[0]
-    return expect_quickly(made, scenarios[0])[0].overall.std_error
+    return predict_quickly(made, scenarios[0])[0].overall.std_error

@@ -1,6 +1,6 @@
-"""Which mechanism, and how to split its budget: from public numbers and a declared reference.
+"""Which mechanism, and how to split its budget: from public numbers and a declared baseline.
 
-No outcome is read. Whatever is chosen, the guarantee and unbiasedness hold; a wrong reference costs
+No outcome is read. Whatever is chosen, the guarantee and unbiasedness hold; a wrong baseline costs
 efficiency and nothing else.
 """
 
@@ -14,10 +14,9 @@ import msgspec
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
-from clusterdp.planning._split import SplitChoice, SumShareRequest, best_split
+from clusterdp.planning._split import best_split
 from clusterdp.planning.advice import scope_of_counts, share_of_counts
 from clusterdp.planning.forecast import Split
-from clusterdp.planning.prediction import is_joint
 from clusterdp.spec.fields import SUM_SHARES
 from clusterdp.spec.purpose import parse_purpose
 from clusterdp.spec.request import BudgetRequest
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning._split import PurposeRegret
-    from clusterdp.planning.expected import Scenario
+    from clusterdp.planning._split import Losses
+    from clusterdp.precision.expected import Scenario
 
 # The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
@@ -44,7 +43,7 @@ class MechanismChoice(NamedTuple):
     """
 
     mechanisms: tuple[Mechanism, ...]
-    losses: tuple[PurposeRegret, ...] = ()
+    losses: Losses = ()
 
 
 class _Recipe(NamedTuple):
@@ -69,7 +68,7 @@ def plan_mechanisms(
 ) -> MechanismChoice:
     """The mechanisms of all questions, whose sums share one split of ε."""
     first, layout = requests[0], scenarios[0].layout
-    parse_purpose(first.purpose, layout)  # also where no share is left to choose
+    parse_purpose(first.optimize_for, layout)  # also where no share is left to choose
     if first.mechanism is None:
         if first.epsilon is None:
             raise ParameterError(
@@ -88,21 +87,15 @@ def plan_mechanisms(
         )
     recipes = [MECHANISMS[first.mechanism](*one) for one in zip(requests, scenarios, strict=True)]
     builds = [_asking(*one) for one in zip(recipes, requests, strict=True)]
-    best = SplitChoice(Split(), ())
+    split = Split()
+    losses: Losses = ()
     if recipes[0].counts:
-        best = best_split(
-            builds,
-            scenarios,
-            epsilon=first.epsilon or 0.0,
-            counts=recipes[0].counts,
-            given=SumShareRequest(*(getattr(first, name) for name in SUM_SHARES)),
-            purpose=first.purpose,
-        )
-    return MechanismChoice(tuple(build(best.split) for build in builds), best.losses)
+        split, losses = best_split(builds, scenarios, first, recipes[0].counts)
+    return MechanismChoice(tuple(build(split) for build in builds), losses)
 
 
 def _asking(recipe: _Recipe, request: BudgetRequest) -> Callable[[Split], Mechanism]:
-    """The mechanism of a split, of those who are asked."""
+    """The mechanism of a split, of the units that are asked."""
     return lambda split: msgspec.structs.replace(recipe.build(split), asked=request.asked)
 
 
@@ -111,17 +104,16 @@ def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> _Recipe:
     if request.noise_scale is not None:
         raise ParameterError(
             f"optimal takes no noise_scale, got {request.noise_scale:g}; give counts_share "
-            "(--counts-share), the share of epsilon for noisy counts"
+            "(under [expert]), the share of epsilon for noisy counts"
         )
     _refuse_given(request, "prior_floor", "resample_prob")
     if request.epsilon is None:
         raise ParameterError("optimal needs epsilon")
-    layout, space, reference = scenario
-    prior = request.prior
+    layout, space, prior = scenario.layout, scenario.space, request.prior
     # For two categories all priors have one channel; units that are not asked count as the prior.
     matters = space.n_categories > 2 or request.asked < ASKED_TOTAL
-    if prior is None and reference.is_declared and matters:
-        prior = tuple(reference.overall(layout).tolist())
+    if prior is None and scenario.baseline.is_declared and matters:
+        prior = tuple(scenario.overall.tolist())
 
     def build(split: Split) -> Mechanism:
         noise_scale = _noise_scale(request, split)
@@ -132,7 +124,7 @@ def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> _Recipe:
             scope=scope_of_counts(layout, space, noise_scale or 0.0),
             prior=prior,
             sums=split.sum_shares(layout),
-            look=request.look or 0.0,
+            pilot=request.pilot or 0.0,
         )
 
     return _Recipe(build, _shares_of_counts(request, scenario))
@@ -140,23 +132,23 @@ def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> _Recipe:
 
 def _shares_of_counts(request: BudgetRequest, scenario: Scenario) -> tuple[float, ...]:
     """Shares of ε for noisy counts that could pay: predicted, or where nothing is known."""
-    _, space, reference = scenario
+    space, baseline = scenario.space, scenario.baseline
     if request.counts_share is not None:
         return (request.counts_share,)
-    known = request.look or request.prior is not None or request.asked < ASKED_TOTAL
-    if known or space.n_categories == 2 or is_joint(space):
+    known = request.pilot or request.prior is not None or request.asked < ASKED_TOTAL
+    if known or space.n_categories == 2 or scenario.is_joint:
         return (0.0,)
-    if any(space.metric_lattice().is_number):  # a look also finds where they end
+    if any(space.metric_lattice().is_number):  # a pilot also finds where they end
         return (0.0,)
-    if reference.differs:
+    if baseline.differs:
         return (0.0, *_COUNT_SHARES)
-    if reference.is_declared or request.purpose == "overall":
+    if baseline.is_declared or request.optimize_for == "overall":
         return (0.0,)
     return (share_of_counts(scenario, request.epsilon or 0.0),)
 
 
 def _choose_clustered(request: BudgetRequest, scenario: Scenario) -> _Recipe:
-    _refuse_given(request, "look", "counts_share", "prior")
+    _refuse_given(request, "pilot", "counts_share", "prior")
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
     by_hand = (request.noise_scale, request.prior_floor, request.resample_prob)
@@ -174,7 +166,7 @@ def _choose_clustered(request: BudgetRequest, scenario: Scenario) -> _Recipe:
         )
         return _Recipe(lambda _: made)
     _refuse_given(request, "resample_prob")
-    # At equal privacy a higher floor is better, up to 1/K: see docs/privacy.md.
+    # At equal privacy a higher floor is better, up to 1/K: see docs/explanation/privacy.md.
     floor = request.prior_floor or 1 / scenario.space.n_categories
 
     def build(split: Split) -> Mechanism:
@@ -195,7 +187,7 @@ def _choose_clustered(request: BudgetRequest, scenario: Scenario) -> _Recipe:
 
 
 def _choose_uniform(request: BudgetRequest, scenario: Scenario) -> _Recipe:
-    _refuse_given(request, "look", "counts_share", "noise_scale", "prior_floor", "prior")
+    _refuse_given(request, "pilot", "counts_share", "noise_scale", "prior_floor", "prior")
     if request.epsilon is None or request.resample_prob is not None:
         made = builders.uniform_prior_dp(
             resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
@@ -215,7 +207,7 @@ def _choose_uniform(request: BudgetRequest, scenario: Scenario) -> _Recipe:
 def _choose_contrasts(request: BudgetRequest, _: Scenario) -> _Recipe:
     _refuse_given(
         request,
-        *("look", "counts_share", "noise_scale", "prior_floor", "resample_prob", "delta"),
+        *("pilot", "counts_share", "noise_scale", "prior_floor", "resample_prob", "delta"),
         *(*SUM_SHARES, "prior"),
     )
     if request.epsilon is None:
@@ -227,7 +219,7 @@ def _choose_contrasts(request: BudgetRequest, _: Scenario) -> _Recipe:
 def _choose_histogram(request: BudgetRequest, _: Scenario) -> _Recipe:
     _refuse_given(
         request,
-        *("look", "counts_share", "prior_floor", "resample_prob", "delta"),
+        *("pilot", "counts_share", "prior_floor", "resample_prob", "delta"),
         *(*SUM_SHARES, "prior"),
     )
     made = builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)

@@ -13,8 +13,7 @@ from clusterdp.channels.optimal import OptimalBudget
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import check_exact
 from clusterdp.planning.choose import MECHANISMS, MechanismChoice, plan_mechanisms
-from clusterdp.planning.forecast import expect_quickly
-from clusterdp.planning.prediction import expect, of_share, purpose_variance
+from clusterdp.precision.forecast import predict, predict_quickly, purpose_variances
 from clusterdp.spec.purpose import USUAL_SEGMENT, parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning._split import PurposeRegret
-    from clusterdp.planning.advice import LookAdvice
-    from clusterdp.planning.expected import Scenario
+    from clusterdp.planning.advice import PilotAdvice
+    from clusterdp.precision.expected import Scenario
     from clusterdp.precision.prediction import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
 
@@ -65,7 +64,7 @@ class MechanismOption(NamedTuple):
         """The same of a segment; None for mechanisms that release no rows."""
         if not self.mechanism.releases_rows:
             return None
-        return tuple(of_share(one, share) for one in self.precisions)
+        return tuple(one.segment(share) or one.overall for one in self.precisions)
 
 
 class ClusterAlternative(NamedTuple):
@@ -94,7 +93,7 @@ class MechanismComparison:
         reason: Why, in a sentence.
         shown_share: The share of the segment that predictions are shown for.
         clusterings: What plans for the same table with other clusters would give.
-        advice: Why the recommended option has a look that was not asked for; None if it has none.
+        advice: Why the recommended option has a pilot that was not asked for; None if it has none.
     """
 
     request: BudgetRequest
@@ -104,7 +103,7 @@ class MechanismComparison:
     reason: str
     shown_share: float
     clusterings: tuple[ClusterAlternative, ...]
-    advice: LookAdvice | None = None
+    advice: PilotAdvice | None = None
 
     @property
     def choice(self) -> MechanismOption:
@@ -119,7 +118,7 @@ class MechanismComparison:
     @property
     def purposes(self) -> tuple[Purpose, ...]:
         """What it was planned for."""
-        return parse_purpose(self.request.purpose, self.scenario.layout)
+        return parse_purpose(self.request.optimize_for, self.scenario.layout)
 
 
 def compare(
@@ -142,13 +141,13 @@ def compare(
     options = [
         tuple(
             MechanismOption(
-                name, made.mechanisms[place], expect(made.mechanisms[place], one), made.losses
+                name, made.mechanisms[place], predict(made.mechanisms[place], one), made.losses
             )
             for name, made in serving.items()
         )
         for place, one in enumerate(scenarios)
     ]
-    purposes = parse_purpose(requests[0].purpose, scenarios[0].layout)
+    purposes = parse_purpose(requests[0].optimize_for, scenarios[0].layout)
     chosen = _best(options[0], scenarios[0], purposes).name
     best = [next(one for one in every if one.name == chosen) for every in options]
     alike = [_alike(*one) for one in zip(best, requests, strict=True)]
@@ -175,21 +174,21 @@ def n_steps(requests: Sequence[BudgetRequest]) -> int:
     return 1 + len(_names(requests))
 
 
-def with_looks(
+def with_pilots(
     comparisons: Sequence[MechanismComparison],
-    advice: Sequence[LookAdvice | None],
-    looks: Sequence[float | None],
+    advice: Sequence[PilotAdvice | None],
+    pilots: Sequence[float | None],
 ) -> tuple[MechanismComparison, ...]:
-    """The same with looks recommended beside the mechanisms.
+    """The same with pilots recommended beside the mechanisms.
 
     Args:
         comparisons: The plan of each question.
-        advice: Why a look pays for each question; None if nothing says so.
-        looks: The share of ε for each question's look.
+        advice: Why a pilot pays for each question; None if nothing says so.
+        pilots: The share of ε for each question's pilot.
     """
     requests = [
-        replace(_alike(one.choice, one.request), look=look)
-        for one, look in zip(comparisons, looks, strict=True)
+        replace(_alike(one.choice, one.request), pilot=pilot)
+        for one, pilot in zip(comparisons, pilots, strict=True)
     ]
     made = plan_mechanisms(requests, [one.scenario for one in comparisons])
     found = []
@@ -197,7 +196,7 @@ def with_looks(
         comparisons, requests, advice, made.mechanisms, strict=True
     ):
         looking = MechanismOption(
-            one.chosen, mechanism, expect(mechanism, one.scenario), made.losses
+            one.chosen, mechanism, predict(mechanism, one.scenario), made.losses
         )
         options = tuple(looking if old.name == one.chosen else old for old in one.options)
         found.append(replace(one, request=request, options=options, advice=own))
@@ -235,8 +234,8 @@ def _serving(
         made = at_its_best(name, requests, scenarios)
         on_done(1)
         if requests[0].mechanism or len(requests) > 1:
-            for mechanism, (layout, space, _) in zip(made.mechanisms, scenarios, strict=True):
-                check_exact(layout, space, mechanism)
+            for mechanism, known in zip(made.mechanisms, scenarios, strict=True):
+                check_exact(known.layout, known.space, mechanism)
         elif not _is_servable(made.mechanisms[0], scenarios[0]):
             continue
         serving[name] = made
@@ -260,38 +259,34 @@ def _best(
     It is the one of least largest regret against the best of all options for each purpose.
     """
     with_rows = [option for option in options if option.mechanism.releases_rows] or options
-    variances = [
-        [purpose_variance(option.precisions, one, scenario) for one in purposes]
-        for option in with_rows
-    ]
-    least = [min(column) for column in zip(*variances, strict=True)]
-    regrets = [
-        max(found / best for found, best in zip(row, least, strict=True)) for row in variances
-    ]
-    as_good = _AS_GOOD if scenario.reference.is_declared else _AS_GOOD_BLINDLY
-    near = min(regrets) * as_good**2
-    return next(one for one, regret in zip(with_rows, regrets, strict=True) if regret <= near)
+    every = [purpose_variances(one.precisions, purposes, scenario) for one in with_rows]
+    variances = np.max(every, axis=-1)
+    regrets = (variances / variances.min(axis=0)).max(axis=1)
+    as_good = _AS_GOOD if scenario.baseline.is_declared else _AS_GOOD_BLINDLY
+    return with_rows[int(np.argmax(regrets <= regrets.min() * as_good**2))]
 
 
 def _reason(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, ...]) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
-        return "it is the only one compared; it releases aggregates alone, so there are no segments"
+        return (
+            "It was the only one compared. It publishes aggregates only, so there are no segments."
+        )
     counts = mechanism.find(NoisyCounts)
     if scenario.space.n_categories == 2:
-        why = "binary outcome: clusters cannot reduce the noise of rows here"
+        why = "For a binary outcome, clusters cannot reduce the noise in rows."
     elif counts is not None:
         cost, of = 2 / counts.noise_scale, "cells" if counts.scope == "cluster" else "arms"
-        why = f"channels are designed for noisy counts of {of}, which cost {cost:.2g} of epsilon"
-    elif scenario.reference.is_declared:
-        why = "the channel is designed for the reference, which costs nothing"
+        why = f"Randomizers are optimized for noisy counts of {of}, which cost {cost:.2g} of ε."
+    elif scenario.baseline.is_declared:
+        why = "The randomizer is optimized for your baseline, at no privacy cost."
     else:
-        why = "nothing is known of outcomes, so the channel is designed for all alike"
+        why = "No baseline was given, so the randomizer treats all values as equally likely."
     words = [one.in_words(scenario.layout) for one in purposes]
     if len(words) == 1:
-        return f"{why}; epsilon is split as is best for {words[0]}"
+        return f"{why} ε is split for {words[0]}."
     *most, last = words
-    return f"{why}; epsilon is split to serve {', '.join(most)} and {last} alike"
+    return f"{why} ε is balanced between {', '.join(most)} and {last}."
 
 
 def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
@@ -315,7 +310,7 @@ def unserved(mechanism: Mechanism, layout: Layout) -> list[tuple[str, ...]]:
 def mechanism_options(comparisons: Sequence[MechanismComparison]) -> dict[str, Any]:
     """The options of a release that make exactly the recommended mechanisms.
 
-    The priors of several questions follow from the reference.
+    The priors of several questions follow from the baseline.
     """
     first = comparisons[0]
     name, mechanism, *_ = first.choice
@@ -323,9 +318,9 @@ def mechanism_options(comparisons: Sequence[MechanismComparison]) -> dict[str, A
     options: dict[str, Any] = {"mechanism": name, "epsilon": epsilon}
     if delta:
         options["delta"] = delta
-    looks = [one.choice.mechanism.look for one in comparisons]
-    if look := next((one for one in looks if one is not None), None):
-        options["look"] = round(look.epsilon / epsilon, 12)
+    pilots = [one.choice.mechanism.pilot for one in comparisons]
+    if pilot := next((one for one in pilots if one is not None), None):
+        options["pilot"] = round(pilot.epsilon / epsilon, 12)
     counts = mechanism.find(NoisyCounts)
     if name == "optimal":
         options["counts_share"] = _counts_share(mechanism, epsilon)
@@ -366,16 +361,16 @@ def at_its_best(
 def _named(name: str, request: BudgetRequest) -> BudgetRequest:
     """A request for a mechanism by name, with the same budget and purpose.
 
-    A look and noisy counts that were asked for are the optimal channel's; no other takes them.
+    A pilot and noisy counts that were asked for are the optimal channel's; no other takes them.
     """
     optimal = name == "optimal"
     return BudgetRequest(
         mechanism=name,
-        look=request.look if optimal else None,
+        pilot=request.pilot if optimal else None,
         counts_share=request.counts_share if optimal else None,
         epsilon=request.epsilon,
         delta=0.0 if name.startswith("noisy-") else request.delta,
-        purpose=request.purpose,
+        optimize_for=request.optimize_for,
         asked=request.asked,
     )
 
@@ -400,7 +395,7 @@ def compare_clusters(
         others = [merged(scenario, codes) for scenario in scenarios]
         made = plan_mechanisms(requests, others).mechanisms
         for every, mechanism, other in zip(found, made, others, strict=True):
-            precisions = expect_quickly(mechanism, other)
+            precisions = predict_quickly(mechanism, other)
             every.append(ClusterAlternative(name, len(other.layout.clusters), precisions))
     return [tuple(every) for every in found]
 
@@ -412,17 +407,16 @@ def merged(scenario: Scenario, codes: CodeArray) -> Scenario:
         scenario: What is known.
         codes: The new cluster of each old one, from 0 on.
     """
-    layout, space, reference = scenario
+    layout, baseline = scenario.layout, scenario.baseline
     n_clusters = int(codes.max()) + 1
     sizes = np.zeros((n_clusters, len(layout.arms)), dtype=np.int64)
     np.add.at(sizes, codes, layout.sizes)
-    if reference.differs:
-        of_cells = reference.of_clusters(np.arange(len(layout.clusters)))
-        kinds = np.zeros((*sizes.shape, space.n_categories))
-        np.add.at(kinds, codes, layout.sizes[..., np.newaxis] * of_cells)
-        reference = replace(reference, kinds=kinds / sizes[..., np.newaxis])
+    if baseline.differs:
+        kinds = np.zeros((*sizes.shape, scenario.space.n_categories))
+        np.add.at(kinds, codes, layout.sizes[..., np.newaxis] * scenario.probs)
+        baseline = replace(baseline, kinds=kinds / sizes[..., np.newaxis])
     fewer = replace(layout, clusters=tuple(range(n_clusters)), sizes=sizes)
-    return scenario._replace(layout=fewer, reference=reference)
+    return replace(scenario, layout=fewer, baseline=baseline)
 
 
 def _other_clusters(layout: Layout) -> Iterator[tuple[str, CodeArray]]:

@@ -17,8 +17,15 @@ from clusterdp.cells.assignment import parse_arm_shares
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
 from clusterdp.planning.choose import plan_mechanisms
-from clusterdp.planning.expected import Scenario, assumed_of, histogram_reference
-from clusterdp.planning.outcomes import QuestionOutcomes, choose_outcomes, outcome_options
+from clusterdp.planning.outcomes import (
+    REMEDY,
+    UNIFORM,
+    QuestionOutcomes,
+    choose_outcomes,
+    outcome_options,
+)
+from clusterdp.precision.expected import Scenario, histogram_baseline
+from clusterdp.precision.visible import shown_metrics
 from clusterdp.privacy.composition import split_budget
 from clusterdp.rows.column_types import Notation
 from clusterdp.spec.columns import Columns, question_names
@@ -77,7 +84,7 @@ class Draft:
             missing=tuple(name for one in declared for name in one.missing),
             kept=self.request.kept,
             breakdowns=self.request.breakdowns,
-            assigned_by=options.assigned_by,
+            randomization_unit=options.randomization_unit,
             folds=self.request.folds,
             question_names=question_names([one.names for one in declared]),
             private_cluster=self.request.clusters.response is not None,
@@ -123,30 +130,30 @@ class Draft:
                 mechanism="optimal" if several and given.mechanism is None else given.mechanism,
                 epsilon=shared[place % n_sharing],
                 prior=prior,
-                look=look,
+                pilot=pilot,
                 asked=question.asked if n_sharing == 1 else ASKED_TOTAL,
             )
-            for place, (question, prior, look) in enumerate(
-                zip(self.questions, self._priors, self._looks, strict=True)
+            for place, (question, prior, pilot) in enumerate(
+                zip(self.questions, self._priors, self._pilots, strict=True)
             )
         )
 
     @property
-    def _looks(self) -> list[float | None]:
-        """The share of ε for a look, by question.
+    def _pilots(self) -> list[float | None]:
+        """The share of ε for a pilot, by question.
 
-        Of several questions it is of those that nothing is declared of, if there are any, and of no
-        binary one: its channel is the same for all priors.
+        Of several questions, those without a declared baseline get it, if there are any. A binary
+        one never does: its channel is the same for all priors.
         """
-        look = self.request.budget.look
+        pilot = self.request.budget.pilot
         if len(self.questions) == 1:
-            return [look]
+            return [pilot]
         large = [space.n_categories > 2 for space in self.spaces]
         unknown = [
             many and not question.is_declared
             for many, question in zip(large, self.questions, strict=True)
         ]
-        return [look if one else None for one in (unknown if any(unknown) else large)]
+        return [pilot if one else None for one in (unknown if any(unknown) else large)]
 
     @cached_property
     def _priors(self) -> list[tuple[float, ...] | None]:
@@ -162,8 +169,8 @@ class Draft:
         if options.group_correlation is not None:
             if layout.assigned is None:
                 raise ParameterError(
-                    "group_correlation (--group-correlation) is about groups that were assigned as "
-                    "a whole, and there are none: give assigned_by=... (--assigned-by)"
+                    "group_correlation (--group-correlation) needs randomization units: give "
+                    "randomization_unit=... (--randomization-unit)"
                 )
             if not 0 <= options.group_correlation <= 1:
                 raise ParameterError(
@@ -180,7 +187,7 @@ class Draft:
     def scenarios(self, layout: Layout) -> tuple[Scenario, ...]:
         """All that a plan is made from, question by question.
 
-        Outcomes are expected as the reference or the prior is.
+        Outcomes are expected as the baseline or the prior is.
         """
         options, compared = self.request.options, layout.compared()
         declared_share = options.within_share
@@ -190,9 +197,9 @@ class Draft:
         found = []
         for question, prior in zip(self.questions, self._priors, strict=True):
             probs, declared = question.probs.tolist(), question.is_declared
-            if options.reference is None and prior is not None:
+            if options.baseline is None and prior is not None:
                 probs, declared = list(prior), True
-            expected = histogram_reference(
+            expected = histogram_baseline(
                 question.categories, probs, within, compared.sizes.sum(axis=1)
             )
             expected = replace(expected, is_declared=declared or declared_share is not None)
@@ -209,12 +216,25 @@ class Draft:
         assert self.request.target is not None  # noqa: S101 - it was given
         metric, size = self.request.target
         every = [list(map(str, space.declared.metrics)) for space in self.spaces]
-        wanted = self.request.declared.names[0] if metric is None else str(metric)
+        wanted = self.request.primary if metric is None else str(metric)
         for question, metrics in enumerate(every):
             if wanted in metrics:
                 return question, metrics.index(wanted), size
         listed = ", ".join(repr(name) for metrics in every for name in metrics)
         raise ParameterError(f"there is no metric {wanted!r}; the metrics are {listed}")
+
+
+def assumed_of(space: Categories, scenario: Scenario) -> str:
+    """What is assumed of the outcomes of a question, and why."""
+    if not scenario.baseline.is_declared:
+        return f"{UNIFORM} {REMEDY}"
+    expected = [
+        f"{metric.name} {metric.level(mean)}"
+        if metric.is_share
+        else f"{metric.name} mean {mean:.3g}, sd {std:.3g}"
+        for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True)
+    ]
+    return f"your baselines: {', '.join(expected)}"
 
 
 def decide(
@@ -235,7 +255,7 @@ def decide(
             space=space,
             mechanism=mechanism,
             expected=tuple(map(tuple, expected.kinds[:, 0].tolist()))
-            if (expected := scenario.reference).is_declared
+            if (expected := scenario.baseline).is_declared
             else None,
         )
         for space, scenario, mechanism in zip(draft.spaces, scenarios, mechanisms, strict=True)

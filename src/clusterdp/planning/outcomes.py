@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from clusterdp._text import percent, shortest_decimal
 from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.outcomes.baseline import baseline_prior, choose_categories, parse_margins
 from clusterdp.outcomes.categories import Categories, categories_on, together
 from clusterdp.outcomes.declaration import QuestionRequest, check_partition, declared_of
 from clusterdp.outcomes.metric import OBSERVED
-from clusterdp.outcomes.reference import choose_categories, parse_margins, reference_prior
 from clusterdp.planning._partition import (
     Partition,
     asked_shares,
@@ -18,16 +18,22 @@ from clusterdp.planning._partition import (
     most_categories,
     whole_shares,
 )
-from clusterdp.planning.expected import MOST_OBSERVED, observed_assumed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp._arrays import FloatArray
+    from clusterdp.outcomes.baseline import JointPrior, Margin
     from clusterdp.outcomes.declaration import DeclaredOutcomes
-    from clusterdp.outcomes.reference import JointPrior, Margin
     from clusterdp.spec.request import OutcomeRequest
 
+# What is assumed where nothing is declared.
+UNIFORM = (
+    "No baseline was given, so all values are assumed equally likely. Predictions can be far off."
+)
+REMEDY = "Say what you expect with --baseline."
+# The share of units that are taken to have an outcome which may be missing, if nobody said more.
+_MOST_OBSERVED = 0.9
 # A margin that is missed by less is met: in shares, or in standard deviations.
 _MET = 0.01
 
@@ -56,12 +62,12 @@ def choose_outcomes(
 
     Args:
         request: What is declared.
-        epsilon: The budget that questions are chosen for; None if there is none yet.
+        epsilon: The budget that questions are chosen for; None if it is not decided yet.
     """
     declared, margins = request.declared, dict(request.margins)
     # Where nothing at all is declared, all outcomes are equally likely, which is said as well.
     unsaid = [name for name in declared.missing if margins and name + OBSERVED not in margins]
-    observed = {name + OBSERVED: str(MOST_OBSERVED) for name in unsaid}
+    observed = {name + OBSERVED: str(_MOST_OBSERVED) for name in unsaid}
     margins |= parse_margins(observed, declared.margin_spaces)
     chosen = _questions(request, margins, epsilon)
     found: list[QuestionOutcomes] = []
@@ -79,7 +85,7 @@ def choose_outcomes(
     spaces = together([question.categories for question in found])
     return tuple(
         replace(question, categories=space) for question, space in zip(found, spaces, strict=True)
-    ), (*dict.fromkeys(notes), *_partition_notes(chosen), *map(observed_assumed, unsaid))
+    ), (*dict.fromkeys(notes), *_partition_notes(chosen), *map(_observed_note, unsaid))
 
 
 def outcome_options(questions: Sequence[QuestionOutcomes]) -> dict[str, list[str] | None]:
@@ -99,6 +105,16 @@ def outcome_options(questions: Sequence[QuestionOutcomes]) -> dict[str, list[str
         ]
     points = [f"{name}={','.join(map(shortest_decimal, points))}" for name, points in grids]
     return {"question": texts or None, "grids": points or None}
+
+
+def _observed_note(outcome: str) -> str:
+    """What is assumed of an outcome that may be missing, if its baseline does not say it."""
+    name = f"{outcome}{OBSERVED}"
+    return (
+        f"{outcome} is taken to be observed for {_MOST_OBSERVED:.0%} of units, because no baseline "
+        f"says so; give what you expect: observed = 0.8 of {outcome} in the experiment file, or "
+        f"--baseline {name}=0.8 beside the other baselines"
+    )
 
 
 def _questions(
@@ -124,7 +140,7 @@ def _partition_notes(found: Partition) -> tuple[str, ...]:
         for names, asked in zip(found.questions, found.asked, strict=True)
     )
     note = (
-        "each person's row answers one question. Which one is public and was drawn by a hash: "
+        "each unit's row answers one question. Which one is public and was drawn by a hash: "
         f"{listed}"
     )
     if found.saving > 1:
@@ -148,14 +164,14 @@ def _categories(
         return choose_categories(declared, margins, most_categories(epsilon))
     grids = {name: points for name, points in request.grids.items() if name in declared.names}
     categories = categories_on(declared, grids)
-    return categories, reference_prior(categories, margins)
+    return categories, baseline_prior(categories, margins)
 
 
 def _missed(prior: JointPrior) -> tuple[str, ...]:
     """Notes about margins that contradict each other."""
     return tuple(
-        f"the reference of {name!r} contradicts the implications or the other references; the "
-        "nearest distribution that keeps the implications is used"
+        f"the baseline of {name!r} contradicts the constraints or the other baselines; the "
+        "nearest distribution that keeps the constraints is used"
         for name, miss in prior.misses.items()
         if miss > _MET
     )

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.channels.base import ASKED_TOTAL
-from clusterdp.statistics.sums import NoisyTotals
+from clusterdp.statistics._sum_noise import sum_variances
+from clusterdp.statistics.sums import NoisyMetricSums, NoisySums, NoisyTotals
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
@@ -56,10 +57,10 @@ class ArmLayout(NamedTuple):
 
 
 class LevelNoise(NamedTuple):
-    """Variances of the noise on sums, infinite where there are none; `...` are alternatives.
+    """Variances of the noise on sums, infinite without sums; `...` are alternatives.
 
     Attributes:
-        cells: On the sum of each cell; axes `[..., cluster]`.
+        cells: On the sum of each cell; axes `[..., cluster or 1]`.
         totals: On each total of the arm and a fold; axes `[...]`.
         breakdowns: On each sum of a group and a fold, by breakdown; axes `[..., breakdown]`.
     """
@@ -210,29 +211,49 @@ def arm_cells(
 
 
 def level_noise(
-    mechanism: Mechanism, layout: Layout, space: CategorySpace, metric: int
-) -> LevelNoise:
-    """The noise on the sums that a mechanism publishes of a metric, alike for all arms."""
-    variances = {
-        one.by: one.variance(space, metric)
-        for one in mechanism.statistics
-        if isinstance(one, NoisyTotals)
-    }
-    of_groups = [variances.get(one.columns, np.inf) for one in layout.breakdowns]
-    return LevelNoise(
-        cells=np.full(len(layout.clusters), _cell_sum_variance(mechanism, space, metric)),
-        totals=np.asarray(variances.get((), np.inf)),
-        breakdowns=np.array(of_groups, dtype=np.float64),
-    )
+    space: CategorySpace,
+    totals: FloatArray,
+    clusters: FloatArray,
+    breakdowns: FloatArray,
+    counted: FloatArray,
+) -> list[LevelNoise]:
+    """The noise on the sums of each metric, alike for all arms and cells.
 
-
-def _cell_sum_variance(mechanism: Mechanism, space: CategorySpace, metric: int) -> float:
-    """The noise variance of cell sums by sums and counts together; infinite if there are none."""
-    variances = [
-        one.cell_sum_variance(space, metric)
-        for one in mechanism.statistics
-        # Counts of those who are asked are no sums of everyone.
-        if not one.of_categories or mechanism.asked == ASKED_TOTAL
+    Args:
+        space: The categories.
+        totals: ε of totals of arms, 0 without totals; axes `[...]`.
+        clusters: ε of sums of every cell; axes `[...]`.
+        breakdowns: ε of totals of groups; axes `[..., breakdown]`.
+        counted: The precision of counts about a cell's sum, as `counted_precision` has it.
+    """
+    weight = NoisyTotals.largest_weight
+    of_totals, of_groups = (sum_variances(space, one, weight) for one in (totals, breakdowns))
+    of_cells = sum_variances(space, clusters, NoisySums.largest_weight)
+    with np.errstate(divide="ignore"):
+        both = 1 / (1 / of_cells + counted)
+    return [
+        LevelNoise(both[..., [metric]], of_totals[..., metric], of_groups[..., metric])
+        for metric in range(len(counted))
     ]
-    precision = sum(1 / max(one, _TINY) for one in variances if one is not None)
-    return 1 / precision if precision else np.inf
+
+
+def published_noise(mechanism: Mechanism, layout: Layout, space: CategorySpace) -> list[LevelNoise]:
+    """The noise on the sums that a mechanism publishes of each metric."""
+    spent = {
+        one.level: one.epsilon for one in mechanism.statistics if isinstance(one, NoisyMetricSums)
+    }
+    totals, clusters = (np.array(spent.get(level, 0.0)) for level in ((), None))
+    breakdowns = np.array([spent.get(one.columns, 0.0) for one in layout.breakdowns])
+    return level_noise(space, totals, clusters, breakdowns, counted_precision(mechanism, space))
+
+
+def counted_precision(mechanism: Mechanism, space: CategorySpace) -> FloatArray:
+    """1/variance of a cell's sum by all but noisy sums, 0 if nothing tells it; axes `[metric]`."""
+    found = np.zeros(len(space.metric_values()))
+    for one in mechanism.statistics:
+        # Counts of units that are asked are not sums of all units.
+        of_some = one.of_categories and mechanism.asked < ASKED_TOTAL
+        if not of_some and not isinstance(one, NoisyMetricSums):
+            variances = [one.cell_sum_variance(space, metric) for metric in range(len(found))]
+            found += [0.0 if each is None else 1 / max(each, _TINY) for each in variances]
+    return found

@@ -1,6 +1,6 @@
-"""What can be seen in a release: standard errors and detectable effects, target by target.
+"""What can be detected in a release: minimum detectable effects, target by target.
 
-Private clusters are targets as well, whose units are known by noisy labels alone.
+Private clusters are targets as well, whose units are known by noisy labels only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp._text import two_digits
+from clusterdp.document.model import Table
 from clusterdp.precision.prediction import UNSEEN, Prediction
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Breakdown, Layout
     from clusterdp.channels.cluster_response import ClusterResponse
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.precision.prediction import ExpectedVariance
 
 
@@ -27,6 +30,53 @@ _MOST_GROUPS = 12
 _LONGEST_NAME = 34
 # Of more clusters than this, the largest are shown.
 _MOST_CLUSTERS = 12
+
+
+# Columns of a table of minimum detectable effects that fit a terminal.
+_MOST_TARGETS = 3
+# A small segment that is shown next to the one a plan is for.
+_SMALL_SEGMENT = 0.01
+MDE_TITLE = "Minimum detectable effect (80% power, two-sided 5% test)"
+
+
+class ShownMetric(NamedTuple):
+    """A metric as people read it.
+
+    Attributes:
+        name: Its name.
+        is_share: Whether its mean is a share, so that a change is in percentage points.
+    """
+
+    name: str
+    is_share: bool
+
+    def change(self, effect: float) -> str:
+        """A change in two digits, with its unit: `0.75 pp`, `0.27`."""
+        return f"{two_digits(100 * effect)} pp" if self.is_share else two_digits(effect)
+
+    def detectable(self, found: Prediction) -> str:
+        """The smallest change that can be detected, if any change can be as large."""
+        return self.change(found.detectable_effect) if found.is_visible else UNSEEN
+
+    def detectable_without_privacy(self, found: Prediction) -> str:
+        """The same from true outcomes."""
+        seen = found.is_visible_without_privacy
+        return self.change(found.detectable_without_privacy) if seen else UNSEEN
+
+    def level(self, mean: float) -> str:
+        """A mean: `30%`, `3`."""
+        return f"{100 * mean:.3g}%" if self.is_share else f"{mean:.3g}"
+
+
+def shown_metrics(space: Categories) -> tuple[ShownMetric, ...]:
+    """The metrics of a question, outcomes first."""
+    numbers = space.metric_lattice().is_number
+    return tuple(
+        ShownMetric(str(metric), set(values.tolist()) <= {0.0, 1.0} and not is_number)
+        for metric, values, is_number in zip(
+            space.declared.metrics, space.metric_values(), numbers, strict=True
+        )
+    )
 
 
 class VisibleEffect(NamedTuple):
@@ -43,16 +93,19 @@ class VisibleEffect(NamedTuple):
     predictions: tuple[Prediction, ...]
 
 
-def visible_targets(precisions: Sequence[ExpectedVariance], layout: Layout) -> list[VisibleEffect]:
-    """Everyone, the groups of each breakdown, and segments of several shares.
+def visible_targets(
+    precisions: Sequence[ExpectedVariance], layout: Layout, shares: Sequence[float] = SEGMENTS
+) -> list[VisibleEffect]:
+    """All units, the groups of each breakdown, and segments of several shares.
 
-    Everyone alone where no rows are published. Groups without units in some arm are left out.
+    Only all units where no rows are published. Groups without units in some arm are left out.
 
     Args:
         precisions: What to expect, metric by metric.
         layout: What is public.
+        shares: Of the segments.
     """
-    found = [VisibleEffect("everyone", 1.0, tuple(one.overall for one in precisions))]
+    found = [VisibleEffect("all units", 1.0, tuple(one.overall for one in precisions))]
     if precisions[0].by_rows is None:
         return found
     first = 1
@@ -61,55 +114,99 @@ def visible_targets(precisions: Sequence[ExpectedVariance], layout: Layout) -> l
             predictions = tuple(one.of_target(first + group) for one in precisions)
             found.append(VisibleEffect(group_name(breakdown, group), None, predictions))
         first += len(breakdown.sizes)
-    for share in SEGMENTS:
+    for share in shares:
         of_share = [one.segment(share) for one in precisions]
         predictions = tuple(one for one in of_share if one is not None)
-        found.append(VisibleEffect(f"a segment of {share:.0%}", share, predictions))
+        found.append(VisibleEffect(share_name(share), share, predictions))
     return found
 
 
-def visible_rows(seen: Sequence[VisibleEffect], metric: int) -> list[tuple[str, ...]]:
-    """The table of one metric: a header, then a row for each sight.
+def share_name(share: float) -> str:
+    """`10% segment`."""
+    return f"{100 * share:.3g}% segment"
 
-    Detectable effects are beside those that could be detected without privacy.
+
+def mde_columns(seen: Sequence[VisibleEffect], share: float) -> list[VisibleEffect]:
+    """What a table for a terminal shows: all units, the least precise group, and segments.
+
+    Args:
+        seen: All that can be looked at.
+        share: The segment that matters most.
+    """
+    groups = [one.predictions for one in seen if one.share is None]
+    segments = {one.share: one for one in seen if one.share not in (None, 1.0)}
+    found = [one for one in seen if one.share == 1.0]
+    if groups:
+        worst = tuple(
+            max(each, key=lambda one: one.std_error) for each in zip(*groups, strict=True)
+        )
+        found.append(VisibleEffect("least precise group", None, worst))
+    found += [segments[one] for one in dict.fromkeys((share, _SMALL_SEGMENT)) if one in segments]
+    return found[:_MOST_TARGETS]
+
+
+def mde_table(
+    metrics: Sequence[ShownMetric], columns: Sequence[VisibleEffect], with_privacy: str
+) -> Table:
+    """Minimum detectable effects: a row for each metric, two columns for each target.
+
+    Args:
+        metrics: As people read them.
+        columns: What effects are of.
+        with_privacy: What the release is called next to "no privacy", such as `ε = 2`.
     """
     rows = [
         (
+            metric.name,
+            *(
+                cell
+                for one in columns
+                for cell in (
+                    metric.detectable(one.predictions[place]),
+                    metric.detectable_without_privacy(one.predictions[place]),
+                )
+            ),
+        )
+        for place, metric in enumerate(metrics)
+    ]
+    header = ("outcome", *((with_privacy, "no privacy") * len(columns)))
+    return Table(MDE_TITLE, [header, *rows], groups=[(one.name, 2) for one in columns])
+
+
+def visible_rows(
+    seen: Sequence[VisibleEffect], metric: ShownMetric, place: int
+) -> list[tuple[str, ...]]:
+    """The table of one metric: a header, then a row for each target."""
+    rows = [
+        (
             one.name,
-            f"{one.predictions[metric].std_error:.4g}",
-            detectable_in_words(one.predictions[metric]),
-            _without_privacy(one.predictions[metric]),
+            metric.change(one.predictions[place].std_error),
+            metric.detectable(one.predictions[place]),
+            metric.detectable_without_privacy(one.predictions[place]),
         )
         for one in seen
     ]
-    return [("", "std error", "detectable", "without privacy"), *rows]
+    return [("", "SE", "MDE", "MDE without privacy"), *rows]
 
 
-def detectable_in_words(found: Prediction) -> str:
-    """The smallest effect that can be detected, if any effect can be as large."""
-    return f"{found.detectable_effect:.4g}" if found.is_visible else UNSEEN
-
-
-def _without_privacy(found: Prediction) -> str:
-    """The same from true outcomes."""
-    effect = found.detectable_without_privacy
-    return f"{effect:.4g}" if found.is_visible_without_privacy else UNSEEN
-
-
-def unseen_notes(metrics: Sequence[str], overall: Sequence[Prediction]) -> list[str]:
+def unseen_notes(metrics: Sequence[ShownMetric], overall: Sequence[Prediction]) -> list[str]:
     """A note on each metric of which not even the overall effect can be detected."""
-    return [
-        f"too small: no effect on {name} can be seen, not even over everyone; the largest possible "
-        f"is {one.largest_effect:.4g}, and it takes {one.detectable_effect:.4g}"
-        + (
-            f" (without privacy {one.detectable_without_privacy:.4g}): give a larger epsilon, or "
-            "find more units"
-            if one.is_visible_without_privacy
-            else ", also without privacy: find more units"
+    notes = []
+    for metric, one in zip(metrics, overall, strict=True):
+        if one.is_visible:
+            continue
+        needed = metric.change(one.detectable_effect)
+        note = (
+            f"No change in {metric.name} is detectable, even among all units: the largest possible "
+            f"is {metric.change(one.largest_effect)}, and the MDE is {needed}."
         )
-        for name, one in zip(metrics, overall, strict=True)
-        if not one.is_visible
-    ]
+        if one.is_visible_without_privacy:
+            without = metric.change(one.detectable_without_privacy)
+            note += f" Without privacy it is {without}. Raise ε, or add units."
+        else:
+            note += " That is so without privacy, too. Add units."
+        notes.append(note)
+    return notes
 
 
 def group_name(breakdown: Breakdown, group: int) -> str:
@@ -176,7 +273,7 @@ class TrueClusters(NamedTuple):
         Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
         """
         weights = self.response.inverse(layout.clusters)
-        # Where labels tell of less than one unit, one is as good as none.
+        # Where labels amount to less than one unit, one unit is assumed.
         n_units = np.maximum(weights.T @ layout.sizes, 1.0)
         return n_units, (weights.T**2 @ layout.sizes) / n_units**2
 
@@ -189,12 +286,11 @@ def _prediction(one: ExpectedVariance, true: FloatArray, noisy: FloatArray) -> P
     return Prediction.from_variances(sampling, np.maximum(privacy, 0.0), one.largest_effect)
 
 
-def true_cluster_notes(metrics: Sequence[str], seen: Sequence[VisibleEffect]) -> list[str]:
+def true_cluster_notes(metrics: Sequence[ShownMetric], seen: Sequence[VisibleEffect]) -> list[str]:
     """A note on each metric of which no effect can be seen in any true cluster."""
     return [
-        f"no effect on {name} can be seen in any true cluster, however large: give "
-        "their labels more of epsilon (private_cluster=..., --private-cluster), declare fewer "
-        "labels, or leave clusters out"
-        for place, name in enumerate(metrics)
+        f"No change in {metric.name} is detectable in any true cluster. Give their labels more of "
+        "ε (epsilon under [private_clusters]), declare fewer labels, or leave clusters out."
+        for place, metric in enumerate(metrics)
         if seen and not any(one.predictions[place].is_visible for one in seen)
     ]

@@ -1,19 +1,21 @@
-"""What a release costs: exact (ε, δ) of the joint release, and the inverse; and what that means.
+"""What a release costs: exact (ε, δ) of the joint release, and the inverse.
 
 Neighbours are two tables that differ in one unit's outcome, and in its cluster where that is
 private. Every figure is computed from the integers that the machine uses, in decimal arithmetic,
-and rounded up: a stated ε or δ is never below the true one. The proofs are in `docs/privacy.md`.
+and rounded up: a stated ε or δ is never below the true one.
+The proofs are in `docs/explanation/privacy.md`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clusterdp.errors import ParameterError
+from clusterdp.privacy.statement import PrivacyStatement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,38 +28,18 @@ OUTCOME: Neighbours = "replace-one-outcome"
 CLUSTER_AND_OUTCOME: Neighbours = "replace-one-cluster-and-outcome"
 
 
-class Words(NamedTuple):
-    """A relation in words.
-
-    Attributes:
-        replaced: What of a unit is replaced.
-        told_apart: What of a person cannot be told apart, in the plural.
-        protected: What of every unit is protected.
-        suspected: What somebody may suspect of one unit.
-    """
-
-    replaced: str
-    told_apart: str
-    protected: str
-    suspected: str
-
-
-IN_WORDS: dict[Neighbours, Words] = {
-    OUTCOME: Words("outcome", "outcomes", "outcomes", "a certain outcome"),
-    CLUSTER_AND_OUTCOME: Words(
-        "cluster and outcome together",
-        "pairs of cluster and outcome",
-        "cluster and outcomes",
-        "a certain cluster or outcome",
-    ),
+# What of a unit a relation protects.
+PROTECTED: dict[Neighbours, str] = {
+    OUTCOME: "outcomes",
+    CLUSTER_AND_OUTCOME: "cluster and outcomes",
 }
 
 
 def common_neighbours(relations: Iterable[Neighbours]) -> Neighbours:
     """What several guarantees hold for together.
 
-    A table in which a unit's outcome alone differs is a neighbour in either sense. One in which its
-    cluster differs, too, is none where clusters are public.
+    A table in which only a unit's outcome differs is a neighbor in either sense. One in which its
+    cluster differs, too, is a neighbor only where clusters are private.
     """
     return CLUSTER_AND_OUTCOME if set(relations) == {CLUSTER_AND_OUTCOME} else OUTCOME
 
@@ -66,8 +48,6 @@ def common_neighbours(relations: Iterable[Neighbours]) -> Neighbours:
 LARGEST_EPSILON = 1000.0
 # Far more digits than a float holds, so that rounding up happens once, at the very end.
 _DIGITS = Context(prec=60)
-# Percentages that need more decimals than this to differ from 100% are shown as "over 99.999999%".
-_MOST_PERCENT_DIGITS = 6
 
 
 def checked_epsilon(epsilon: float) -> float:
@@ -104,41 +84,17 @@ class Guarantee:
     delta: float = 0.0
     neighbours: Neighbours = OUTCOME
 
-    @property
-    def words(self) -> Words:
-        """What it is for, in words."""
-        return IN_WORDS[self.neighbours]
-
-    def in_short(self) -> str:
-        """For people: "epsilon 2, delta 0, for replacing one unit's outcome", and its odds."""
-        return (
-            f"epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)}, "
-            f"for replacing one unit's {self.words.replaced}: {self.in_odds()}"
+    def statement(self, unit: str = "unit") -> PrivacyStatement:
+        """What it means, in words; `unit` is what a unit is called, in the singular."""
+        return PrivacyStatement(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            protected=PROTECTED[self.neighbours],
+            unit=unit,
         )
 
-    def in_odds(self) -> str:
-        """What e^ε means to whoever is undecided about a person's outcome.
-
-        With δ = 0 odds change by at most e^ε, so 1/2 becomes at most e^ε/(1+e^ε). With δ > 0 they
-        can change by more; but the best test between two outcomes, held for equally likely, is
-        right with probability (1 + TV)/2 at most, where the total variation TV of (ε, δ)-DP is at
-        most (e^ε − 1 + 2δ)/(e^ε + 1): that is (e^ε + δ)/(1 + e^ε).
-        """
-        with localcontext(_DIGITS):
-            odds = Decimal(self.epsilon).exp()
-            at_most = _percent_above((odds + Decimal(self.delta)) / (1 + odds))
-        if at_most is None:
-            return "whoever was undecided beforehand may be certain afterwards"
-        if self.delta:
-            return (
-                f"whoever is undecided between two {self.words.told_apart} of a person guesses "
-                f"right at most {at_most} of the time"
-            )
-        return f"whoever thought 50% beforehand may think at most {at_most} afterwards"
-
     def __str__(self) -> str:
-        numbers = f"epsilon={rounded_up(self.epsilon)}, delta={rounded_up(self.delta)}"
-        return f"Guarantee({numbers}), {self.neighbours}: {self.in_odds()}"
+        return str(self.statement())
 
 
 class LossAtom(NamedTuple):
@@ -266,7 +222,7 @@ def row_epsilon(
         low = (1 - keep) * floor  # P(released | another outcome), at the floor
         high = keep + low  # P(released | this outcome)
         if low == 0:
-            raise ParameterError("a prior floor or resample probability of 0 hides nothing")
+            raise ParameterError("a prior floor or resample probability of 0 gives no privacy")
         for active, next_loss in _active_sets(summary):
             weight = sum(atom.prob for atom in active)
             damped = sum(atom.prob * (-atom.loss).exp() for atom in active)
@@ -323,65 +279,3 @@ def _float_above(exact: Decimal) -> float:
     """The smallest float that is not below `exact`."""
     nearest = float(exact)
     return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
-
-
-def rounded_up(number: float) -> str:
-    """Four decimals or four digits, rounded up, as a guarantee must be."""
-    if number == 0 or not math.isfinite(number):
-        return str(number)
-    digits = 4 if number >= 1e-3 else 3 - math.floor(math.log10(number))
-    quantum = Decimal(1).scaleb(-digits)
-    shown = float(Decimal(repr(float(number))).quantize(quantum, rounding="ROUND_CEILING"))
-    return f"{shown:g}" if number < 1e-3 else str(shown)
-
-
-def percent_rounded_up(prob: float) -> str:
-    """A probability in percent, rounded up, with enough digits to differ from 100%."""
-    nearly_all = f"over {100 - Decimal(1).scaleb(-_MOST_PERCENT_DIGITS)}%"
-    return _percent_above(Decimal(repr(float(prob)))) or nearly_all
-
-
-def _percent_above(prob: Decimal) -> str | None:
-    """As `percent_rounded_up`; None if it takes too many digits."""
-    for digits in range(_MOST_PERCENT_DIGITS + 1):
-        above = (100 * prob).quantize(Decimal(1).scaleb(-digits), rounding="ROUND_CEILING")
-        if above < 100:
-            return f"{above}%"
-    return None
-
-
-# What somebody may think beforehand.
-_BEFORE = (Decimal("0.5"), Decimal("0.1"), Decimal("0.01"))
-# With δ > 0, odds change by more than this times e^ε with a probability of at most this times δ.
-SLACK = 2
-_SMALL = Decimal("0.1")
-
-
-def belief_shifts(guarantee: Guarantee) -> list[tuple[str, str, str]]:
-    """How far beliefs of 50%, 10% and 1% can move: before, at least and at most afterwards.
-
-    With δ = 0, the odds p/(1−p) of any statement about a unit's outcome change by a factor of at
-    most c = e^ε. With δ > 0 let c = 2e^ε. On the set S of releases that are more than c times
-    likelier under one outcome (P) than under another (Q), Q(S) ≤ P(S)/c, so that
-    P(S) ≤ e^ε Q(S) + δ ≤ P(S)/2 + δ: the odds change by more than c with a probability of at most
-    2δ. Rounded outwards.
-    """
-    with localcontext(_DIGITS):
-        factor = Decimal(guarantee.epsilon).exp() * (SLACK if guarantee.delta else 1)
-        return [
-            (
-                f"{100 * before:.0f}%",
-                _percent(before / (before + (1 - before) * factor), ROUND_FLOOR),
-                _percent(before * factor / (before * factor + 1 - before), ROUND_CEILING),
-            )
-            for before in _BEFORE
-        ]
-
-
-def _percent(prob: Decimal, rounding: str) -> str:
-    """A percentage: below 10% with a digit after the point, and more to tell it from 0 and 100."""
-    for digits in range(int(prob < _SMALL), _MOST_PERCENT_DIGITS + 1):
-        rounded = (100 * prob).quantize(Decimal(1).scaleb(-digits), rounding=rounding)
-        if 0 < rounded < 100:
-            break
-    return f"{rounded}%"

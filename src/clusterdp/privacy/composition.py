@@ -2,7 +2,7 @@
 
 Basic composition adds up ε and δ. It holds for any releases, however they were chosen. If a δ is
 allowed, the distribution of the joint privacy loss (PLD, by dp-accounting) shows that many releases
-cost less than their sum: their losses are rarely large all at once.
+cost less than their sum: their losses are rarely large simultaneously.
 """
 
 from __future__ import annotations

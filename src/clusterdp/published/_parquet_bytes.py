@@ -5,7 +5,7 @@ names must fill the file, and pages must fill what it names. Pages hold one comp
 Polars repeats behind each column what the footer says of it. Of an index, that it is one is all
 that is checked.
 
-A footer is a struct of Thrift's compact protocol. Whoever writes a file can put more into it than
+A footer is a struct of Thrift's compact protocol. A writer of a file can put more into it than
 columns: key-value pairs, names of its parts, smallest and largest values. Readers show none of
 that, so every text in it is accounted for here, from the bytes.
 """
@@ -102,7 +102,7 @@ class ParquetBytes:
         """Where the footer begins, and its fields by their numbers.
 
         Raises:
-            ArithmeticError, LookupError, TypeError, ValueError: If there is none.
+            ArithmeticError, LookupError, TypeError, ValueError: If it has no footer.
         """
         end = self._part(max(self._size - _TRAILER, 0), _TRAILER)
         length = int.from_bytes(end[:-4], "little")

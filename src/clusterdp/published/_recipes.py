@@ -55,8 +55,8 @@ class _Comparison:
         arm: The column of arms.
         value: The column of the outcome, 0 where it is missing.
         observed: The column that says whether it was observed; None if it cannot be missing.
-        cluster: The column that arms are compared within; None if there is none.
-        group: The column of groups that arms were assigned to; None if there is none.
+        cluster: The column that arms are compared within; None without clusters.
+        group: The column of groups that arms were assigned to; None without groups.
         weighed: Whether weights are those of calibrated rows, as shares of arms are private.
         asked: Whether some units were asked other questions, and have no value.
         n_arms: How many arms there are.
@@ -84,7 +84,7 @@ class _Comparison:
 
 
 def recipes(manifest: Manifest, rows: str) -> list[Code]:
-    """How to compare arms: within clusters, by groups that were assigned, among those observed.
+    """How to compare arms: within clusters, by assigned groups, among observed outcomes.
 
     Of the first outcome: the means of arms in SQL, the effects in pandas and R.
     """
@@ -97,7 +97,7 @@ def recipes(manifest: Manifest, rows: str) -> list[Code]:
         value=named.debiased[0],
         observed=named.debiased[len(named.outcomes)] if is_missing else None,
         cluster=None if weighed else columns.cluster,
-        group=columns.assigned_by,
+        group=columns.randomization_unit,
         weighed=weighed,
         asked=len(manifest.questions) > 1,
         n_arms=len(manifest.arms),
@@ -265,7 +265,7 @@ def cautions(manifest: Manifest) -> list[str]:
     """What gives wrong answers, why, and the command that gives a right one.
 
     Examples are of the outcome with the most levels among those that cannot be missing, as
-    quantiles are of such alone. If there is none, means take the place of quantiles.
+    quantiles are of such only. Without one, means take the place of quantiles.
     """
     columns = manifest.named_columns
     every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
@@ -275,7 +275,7 @@ def cautions(manifest: Manifest) -> list[str]:
     column = columns.debiased[columns.outcomes.index(example.name)]
     level = _level_between(example.space)
     of_quantile, of_distribution = (f"p90({name})", f"dist({name})") if whole else (name, name)
-    held = "--holdout 1" if manifest.folds > 1 else "--rows-only --by MINE"
+    held = "--fold 1" if manifest.folds > 1 else "--rows-only --by MINE"
     split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"
     return [
         *_label_cautions(manifest),
@@ -316,7 +316,7 @@ def cautions(manifest: Manifest) -> list[str]:
             "of single rows. Instead: fit it to averages, or as a regression whose coefficients "
             "you report, and test it on other units."
         ),
-        f"{strong('Not a statement about one unit')}: a single row may be nothing but noise.",
+        f"{strong('Not a statement about one unit')}: a single row may be only noise.",
     ]
 
 

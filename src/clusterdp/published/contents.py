@@ -18,8 +18,8 @@ from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,
     INDEX,
-    LOOK,
     MANIFEST,
+    PILOT,
     README,
     TOTALS,
     UNIT_PARTS,
@@ -106,8 +106,8 @@ def question_texts(question: QuestionTerms) -> Iterator[str]:
     """What was measured of each unit in a question: outcomes, combinations, further metrics."""
     declared = question.outcomes.declared
     yield from map(_outcome_text, question.outcomes.categories.declared.outcomes)
-    for one in declared.implications:
-        yield f"By definition {code(one)}: where the left side holds, so does the right."
+    for one in declared.constraints:
+        yield f"Constraint: {code(one)}. Where the left side holds, so does the right."
     for one in declared.metrics:
         yield f"Also measured: {code(one)}."
 
@@ -117,7 +117,7 @@ def _outcome_text(outcome: Outcome) -> str:
     if isinstance(space, Number):
         text = (
             f"a number from {shortest_decimal(space.low)} to {shortest_decimal(space.high)}. "
-            "Numbers beyond count as the nearest end, so effects are on the clipped number"
+            "Values outside are clipped, and effects are on the clipped value"
         )
     elif space.edges is not None:
         text = (
@@ -128,7 +128,7 @@ def _outcome_text(outcome: Outcome) -> str:
         text = space.in_words
     else:
         text = f"one of {_listed(space.values)}"
-    missing = " It may be missing, and who has it is private, too." * outcome.may_be_missing
+    missing = " It may be missing; whether it is missing is protected." * outcome.may_be_missing
     return f"{code(outcome.name)}: {text}.{missing}"
 
 
@@ -144,10 +144,9 @@ def missing_texts(columns: Columns) -> Iterator[str]:
     for name, below in zip(columns.missing, columns.debiased[len(columns.outcomes) :], strict=True):
         above = columns.debiased[columns.outcomes.index(name)]
         yield (
-            f"The mean of {code(name)} among those who have it is a ratio of means, weighted "
-            f"alike: avg({code(above)}) / avg({code(below)}), and never the mean of a ratio. Arms "
-            f"may differ in who is observed: {code('clusterdp estimate .')} tests that, and gives "
-            "bounds."
+            f"The mean of {code(name)} among units with an observed value is a ratio of means: "
+            f"avg({code(above)}) / avg({code(below)}), with equal weights. Response rates may "
+            f"differ between arms: {code('clusterdp estimate .')} tests that, and gives Lee bounds."
         )
 
 
@@ -165,15 +164,15 @@ def column_texts(view: FolderView) -> list[tuple[str, str]]:
     """The columns of rows in their order, and what they hold."""
     manifest, columns, named = view.manifest, view.columns, view.manifest.columns
     texts = dict.fromkeys(columns.kept, "a public column")
-    texts |= {name: "a public column to cut by" for by in columns.breakdowns for name in by}
+    texts |= {name: "a public column to segment by" for by in columns.breakdowns for name in by}
     texts |= {named.unit: "the id of a unit", named.arm: "the arm that the unit was assigned to"}
     if named.cluster is not None:
         texts[named.cluster] = "the cluster of the unit, within which arms are compared"
-    if named.assigned_by is not None:
-        texts[named.assigned_by] = "the group that was assigned to an arm as a whole"
+    if named.randomization_unit is not None:
+        texts[named.randomization_unit] = "the group that was assigned to an arm as a whole"
     texts[FOLD] = f"one of {columns.folds} folds, by a hash of the id"
     texts[QUESTION] = "the question that the unit was asked, by a hash of the id"
-    private = {RESPONSE: "which noisy answer the unit gave, as a number; it is not an outcome"}
+    private = {RESPONSE: "code of the randomized response; not an outcome"}
     if manifest.labels is not None and named.cluster is not None:
         true = code(str(manifest.true_cluster))
         private[named.cluster] = f"a noisy label of the unit's {true}: {manifest.labels.in_words}"
@@ -183,9 +182,9 @@ def column_texts(view: FolderView) -> list[tuple[str, str]]:
     ]
     means += [f"whether {code(name)} was observed" for name in columns.missing]
     for name, mean in zip(columns.debiased, means, strict=True):
-        private[name] = f"a noisy number; its mean over many units estimates that of {mean}"
+        private[name] = f"debiased: its mean over many units estimates the mean of {mean}"
     return [
-        (code(name), f"{strong('private')}, {private[name]}")
+        (code(name), f"{strong('randomized')}, {private[name]}")
         if name in private
         else (code(name), f"exact, {texts[name]}")
         for name in columns.published
@@ -195,11 +194,11 @@ def column_texts(view: FolderView) -> list[tuple[str, str]]:
 def file_texts(view: FolderView) -> dict[str, str]:
     """What is in each file, by its name; that of the rows first."""
     manifest, found = view.manifest, {}
-    pairs = list(zip(manifest.terms.mechanisms, manifest.terms.spaces, strict=True))
-    statistics = [one for mechanism, _ in pairs for one in mechanism.statistics]
+    questions = manifest.terms.pairs
+    statistics = [one for question in questions for one in question.mechanism.statistics]
     words = [one.in_words for one in statistics if one.level is None]
     if view.has_rows:
-        of_rows = [mechanism.settled_rows(space) for mechanism, space in pairs]
+        of_rows = [question.rows for question in questions]
         words += [one.cells_in_words for one in of_rows]
         published = ", ".join(map(code, view.columns.published))
         remarks = " ".join(dict.fromkeys(one.released_in_words for one in of_rows))
@@ -208,23 +207,23 @@ def file_texts(view: FolderView) -> dict[str, str]:
     found[CELLS] = f"one row per {per}: its size, {in_code(', '.join(dict.fromkeys(words)))}."
     levels = [level for level in view.levels if level is not None]
     if levels:
-        of = ", ".join("of everyone" if not by else f"by {', '.join(by)}" for by in levels)
+        of = ", ".join("of all units" if not by else f"by {', '.join(by)}" for by in levels)
         found[TOTALS] = (
             f"noisy totals {of}; of each group, fold and arm the sum of every metric "
             f"({code('noisy_sum')}), where a unit counts as often as the {code('weight')} of its "
             "cell says."
         )
-    if manifest.terms.has_look:
-        found[LOOK] = (
+    if manifest.terms.has_pilot:
+        found[PILOT] = (
             "how many units have outcomes in each bin, with noise; each bin by the values at its "
-            "lower ends. Ranges of numbers and the channel follow from it."
+            "lower ends. It sets the ranges of numbers and the randomizer."
         )
-    if any(mechanism.designs_rows for mechanism, _ in pairs):
+    if any(question.mechanism.designs_rows for question in questions):
         found[CHANNELS] = (
-            f"of each channel and response, what it counts as in each metric ({code('decode')}) "
+            f"of each randomizer and response, what it counts as in each metric ({code('decode')}) "
             f"and P(response given each category) × 2^48 ({code('weights')})."
         )
-    found[README] = "how to use it with no software of ours, and what can be seen in it."
+    found[README] = "what this is, how to use it with any software, and what you can detect."
     found[INDEX] = "the same for a browser, with charts and checksums."
     return found | {MANIFEST: "all of this for programs, with checksums."}
 

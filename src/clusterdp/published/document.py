@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp._text import counted
-from clusterdp.cells.layout import units_in_words
-from clusterdp.document.charts import Axis, ChartLine, line_chart
+from clusterdp.document.charts import Axis, ChartLine, line_chart, sure_chart
 from clusterdp.document.markup import to_markdown, to_page
 from clusterdp.document.model import (
     Chart,
@@ -22,6 +21,7 @@ from clusterdp.document.model import (
     Document,
     Facts,
     Items,
+    KeyNumbers,
     Paragraph,
     Section,
     Table,
@@ -31,7 +31,7 @@ from clusterdp.document.model import (
 )
 from clusterdp.document.scales import Logarithmic
 from clusterdp.outcomes.declaration import parse_space
-from clusterdp.privacy.accounting import SLACK, belief_shifts, rounded_up
+from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._recipes import cautions, folder_of, recipes, sum_queries
 from clusterdp.published.contents import (
     FolderView,
@@ -46,19 +46,21 @@ from clusterdp.published.contents import (
     question_texts,
 )
 from clusterdp.published.manifest import arms_in_words, title_of, what_is_public
+from clusterdp.spec.columns import RESPONSE
 from clusterdp.spec.provenance import provenance_pairs
-from clusterdp.storage.folder import CELLS, ERRATA, LOOK
+from clusterdp.storage.folder import CELLS, ERRATA, PILOT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from clusterdp.document.model import Part
-    from clusterdp.precision.prediction import ExpectedVariance, Prediction
+    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.visible import ShownMetric
     from clusterdp.published.manifest import Manifest
     from clusterdp.storage.folder import FileSum
 
 
-_SMALL_SEGMENT = 0.05
+_TENTH = 0.1
 # Segments that a chart shows.
 _SHARES, _N_POINTS = (0.01, 1.0), 47
 # What BibTeX reads as something else.
@@ -85,86 +87,79 @@ def folder_document(view: FolderView) -> Document:
     return Document(
         title_of(view.manifest),
         [one for one in sections if one is not None],
-        f"{view.manifest.software} wrote this with the release. Errata are added later, in "
-        f"{code(ERRATA)}: no checksum covers them.",
+        f"{view.manifest.software} wrote this with the release. Corrections are added later to "
+        f"{code(ERRATA)}, which no checksum covers.",
     )
 
 
 def introduction(view: FolderView) -> Section:
-    """What the experiment was, and what the folder holds."""
+    """What this is, for whom, and its key numbers."""
     manifest, about = view.manifest, view.manifest.provenance
-    clusters = f" in {counted(manifest.n_clusters, 'cluster')}" if manifest.n_clusters else ""
-    held = f"noisy aggregates of what was measured of each unit ({view.outcomes}), so that"
-    if view.has_rows:
-        held = (
-            f"a row for each unit, with noise in place of what was measured of it "
-            f"({view.outcomes}), so that means and"
-        )
+    known = [manifest.columns.arm, *filter(None, [manifest.columns.cluster])]
+    exact = join_names([code(name) for name in known if not (manifest.labels and name != known[0])])
+    units = f"{manifest.n_units:,} units in a randomized experiment"
     lead = (
-        f"{counted(manifest.n_units, 'unit')} (column {code(manifest.columns.unit)}){clusters} "
-        f"took part in a randomized experiment with the arms {join_names(arms_in_words(manifest))} "
-        f"(control: {manifest.control}). This folder holds {held} effects can be estimated while "
-        f"nobody's own {manifest.terms.to_guarantee().words.replaced} can be read off."
+        f"This folder has noisy totals of {units}. Arms and sizes are exact; {view.outcomes} have "
+        "noise. Use it for average effects over all units."
     )
-    dates = (
-        f"Collected: {about.collected or 'no dates were given'}. "
-        f"Released: {about.released_on or 'the date was not recorded'}. "
-        f"Contact: {about.contact or 'none was given'}. "
-        f"What turned out to be wrong later: see {code(ERRATA)} beside this, if there is one."
-    )
-    description = about.description or "No description was given."
-    return Section("", [Paragraph(lead, "lead"), Paragraph(description), Paragraph(dates)])
+    if view.has_rows:
+        lead = (
+            f"This folder has one row for each of {units}. Ids, {exact} are exact; "
+            f"{view.outcomes} {'are' if len(view.columns.outcomes) > 1 else 'is'} randomized. Use "
+            "it for average effects, overall and in segments, and never for conclusions about one "
+            "unit."
+        )
+    numbers = [
+        ("units", f"{manifest.n_units:,}"),
+        (f"arms: {', '.join(arms_in_words(manifest))}", str(len(manifest.arms))),
+        ("privacy budget", f"ε = {rounded_up(manifest.guarantee.epsilon)}"),
+    ]
+    if about.released_on:
+        numbers.append(("published", str(about.released_on)))
+    said = [Paragraph(about.description)] if about.description else []
+    ask = f"Questions: {about.contact}. " if about.contact else ""
+    below = Paragraph(f"{ask}Corrections, if any, are in {code(ERRATA)}.", "soft")
+    return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), *said, below])
 
 
 def protection(view: FolderView) -> Section:
-    """What nobody learns of a unit, what everybody can, and the guarantee."""
-    manifest, guarantee = view.manifest, view.manifest.terms.to_guarantee()
-    words, delta = guarantee.words, ""
-    if guarantee.delta:
-        delta = f", but for a chance of at most {SLACK} × {rounded_up(guarantee.delta)}"
+    """What a reader can learn of a unit, what is not protected, and the definition."""
+    manifest = view.manifest
+    stated = manifest.terms.guarantee.statement(manifest.provenance.unit)
     cluster = f"{code(str(manifest.true_cluster))}; " if manifest.labels else ""
     observed = ", and whether they were observed" if view.columns.missing else ""
-    suspected = (
-        f"{strong(f'Protected: the {words.protected} of every unit')} ({cluster}{view.outcomes}), "
-        f"all of them together{observed}. Suppose somebody suspects {words.suspected} of one unit. "
-        f"They may know all else about it, and the {words.protected} of everybody else. However "
-        f"they use this folder, their suspicion moves no further than this{delta}:"
+    covered = (
+        f"{strong(f'Protected: the {stated.protected} of every {stated.unit}')} "
+        f"({cluster}{view.outcomes}), all of them together{observed}. {stated.plain}"
     )
-    header = ("thought before", "after: at least", "after: at most")
-    table = Table(
-        "A suspicion about one unit, in percent rounded outwards",
-        [header, *belief_shifts(guarantee)],
-    )
-    exact = (
-        f"{strong('Not protected:')} who is in the table, and whatever is exact below. Nor what is "
-        "true of many people: if the experiment shows that an arm works, it shows that for people "
-        "like you, too."
-    )
-    formal = (
-        f"In the terms of the field: {manifest.guarantee.in_words} "
-        f"{in_code(what_is_public(manifest))}"
-    )
-    below = map(Paragraph, (exact, _composition(manifest), formal))
-    return Section("What is protected", [Paragraph(suspected), table, *below], "guarantee")
+    caption = "How sure a reader who is undecided about one unit can become."
+    bar = [Chart(sure_chart(stated.at_most), caption)] if stated.at_most else []
+    header = ("sure before", "sure after, at least", "sure after, at most")
+    table = Table("How sure a reader can become", [header, *stated.bounds()])
+    also = "If the experiment shows that a treatment works, it also shows that for people like you."
+    formal = [stated.odds, in_code(what_is_public(manifest)), stated.bounds_lead]
+    said = [covered, stated.formal, f"{stated.limits} {also}", _composition(manifest)]
+    more = Section("The guarantee in detail", [*map(Paragraph, formal), table], is_folded=True)
+    first, *rest = map(Paragraph, said)
+    return Section("Privacy", [first, *bar, *rest, more], "guarantee")
 
 
 def _composition(manifest: Manifest) -> str:
-    """What other releases about the same people add."""
+    """What other releases about the same units add."""
     spent = manifest.provenance.spent_before
     if spent is None:
         return (
-            "The table is of this folder alone. If there are other releases about the same people, "
-            "what they tell comes on top; no ledger adds them up."
+            "These limits are for this folder only. Other releases about the same units add to "
+            "them; no ledger tracked them."
         )
     if not spent.epsilon:
         return (
-            "The table is of this folder alone. The owner's ledger knew no earlier release about "
-            "these people; what later ones tell comes on top."
+            "These limits are for this folder only. The owner's ledger had no earlier release "
+            "about these units; later ones add to them."
         )
     return (
-        f"{strong('This folder is not the only release about these people.')} Earlier ones had "
-        f"spent ε = {rounded_up(spent.epsilon)} when this one began. What they tell comes on top "
-        "of the table."
+        f"{strong('This is not the only release about these units.')} Earlier ones had spent "
+        f"ε = {rounded_up(spent.epsilon)} when this one began, and add to these limits."
     )
 
 
@@ -172,11 +167,11 @@ def measurement(view: FolderView) -> Section:
     """Outcomes, combinations, metrics; who was asked; and notes."""
     manifest = view.manifest
     parts: list[Part] = []
-    if manifest.terms.has_look:
+    if manifest.terms.has_pilot:
         parts.append(
             Paragraph(
-                "Ranges were declared before, and then clipped by a look: a noisy histogram of "
-                f"everyone that was paid for out of ε and is published in {code(LOOK)}."
+                "Declared ranges were narrowed by a pilot: a noisy histogram of all units. It took "
+                f"part of ε and is published in {code(PILOT)}."
             )
         )
     measured = [text for question in manifest.questions for text in question_texts(question)]
@@ -184,24 +179,24 @@ def measurement(view: FolderView) -> Section:
     asked = asked_texts(manifest)
     if asked:
         several = (
-            "Each person's row answers one question. Which one is public and was drawn by a hash. "
-            "Debiased columns of other questions are empty, and a mean that skips empty fields is "
-            f"unbiased. Noisy sums are of everyone. In {code(CELLS)}, columns of the second "
+            "Each unit's row answers one question. Which one is public and was drawn by a hash. "
+            "Debiased columns of other questions are empty. A mean that skips empty fields is "
+            f"unbiased. Noisy sums cover all units. In {code(CELLS)}, columns of the second "
             f"question end with {code('_2')}."
         )
         parts += [Paragraph(several), Items(asked, is_ordered=True)]
-    return Section("What was measured", parts, "measured")
+    return Section("Outcomes", parts, "measured")
 
 
 def exact_and_private(view: FolderView) -> Section:
     """The columns of rows: which are exact, which private, and what they hold."""
-    heading, manifest = "Exact and private", view.manifest
+    heading, manifest = "Columns", view.manifest
     if view.has_rows:
-        where = f"Rows are in {code(folder_of(view.rows))}. True outcomes are in no column."
+        where = f"Rows are in {code(folder_of(view.rows))}. No column has true outcomes."
         return Section(heading, [Paragraph(where), Facts(column_texts(view))], "columns")
     known = "Arms, clusters and the sizes of cells are exact; all that depends on outcomes"
     if manifest.labels:
-        protected = manifest.terms.to_guarantee().words.protected
+        protected = manifest.terms.guarantee.statement().protected
         known = f"Arms are exact; all that depends on {protected}"
     told = Paragraph(f"There are no rows of units. {known} has noise.")
     return Section(heading, [told], "columns")
@@ -209,7 +204,7 @@ def exact_and_private(view: FolderView) -> Section:
 
 def usage(view: FolderView) -> Section:
     """What the rows are right for, and how to use them with and without our software."""
-    heading, verify = "How to use it", "clusterdp verify .\nclusterdp estimate .\n"
+    heading, verify = "Use it", "clusterdp verify .\nclusterdp estimate .\n"
     if not view.has_rows:
         label = "clusterdp: effects with intervals"
         return Section(heading, [Code(label, verify.rstrip("\n"))], "use")
@@ -229,8 +224,10 @@ def usage(view: FolderView) -> Section:
 def _design_texts(view: FolderView) -> Iterator[str]:
     """What a mean of a debiased column is, and what the design of the experiment asks for."""
     manifest, columns = view.manifest, view.columns
-    true = "the true outcome" + ", 0 where it is missing" * (columns.outcomes[0] in columns.missing)
-    group, cluster = manifest.columns.assigned_by, manifest.columns.cluster
+    clipped = manifest.clip or columns.outcomes[0] in view.manifest.terms.spaces[0].declared.numbers
+    true = "the clipped outcome" if clipped else "the true outcome"
+    true += ", 0 where it is missing" * (columns.outcomes[0] in columns.missing)
+    group, cluster = manifest.columns.randomization_unit, manifest.columns.cluster
     spread = "and so any ordinary standard error, " if group is None else ""
     yield (
         f"{strong(f'A mean of {code(columns.debiased[0])} is an unbiased mean of {true}')}, over "
@@ -275,97 +272,86 @@ def _recipe_text(view: FolderView) -> str:
 
 def restrictions(view: FolderView) -> Section:
     """What gives wrong answers, why, and the command that gives a right one."""
-    heading = "What may not be done"
+    heading = "What not to do"
     if not view.has_rows:
         text = (
-            "There are no rows, so that effects in segments, medians and other metrics cannot be "
-            "had from this folder."
+            "This folder has no rows, so it does not identify effects in segments, medians or "
+            "other metrics."
         )
         return Section(heading, [Paragraph(text)], "not")
     text = (
-        "Values of private columns are not outcomes, and nothing but means may be taken of them. "
-        "Where rows do not tell the answer, a command says what the owner would have to declare."
+        "Values of randomized columns are not outcomes. Use their means only. Where the release "
+        "does not identify an answer, the command says what the owner has to declare."
     )
     return Section(heading, [Paragraph(text), Items(cautions(view.manifest))], "not")
 
 
 def visible_effects(view: FolderView) -> Section:
-    """Standard errors and detectable effects, metric by metric."""
+    """Minimum detectable effects, in short and metric by metric."""
     seen = view.seen
+    several = "With several arms, numbers are for the least precise one. "
     about = (
-        f"Standard errors to expect of the difference between an arm and control, {seen.assumed}. "
-        f"{strong('Detectable')} is the smallest effect that a two-sided 5% test finds with 80% "
-        "probability: 2.8 standard errors. Numbers are in the units of the outcome; of several "
-        "arms, they are of the least certain one. The last column is what could be detected "
-        "without privacy."
+        f"{seen.assumed} {several * (len(view.manifest.arms) > 2)}Effects on shares are in "
+        "percentage points (pp)."
     )
-    parts: list[Part | Section] = [Paragraph(about)]
+    parts: list[Part | Section] = [seen.mde(), Paragraph(about, "soft")]
     grouped_by = join_names([" × ".join(level) for level in view.levels if level])
     if grouped_by:
         text = (
-            f"Groups of {grouped_by} have noisy totals of their own. So effects there are more "
-            "exact than in other segments of their size. A segment that nobody declared is told by "
-            "its own rows; totals of all units help the more, the larger it is."
+            f"Groups of {grouped_by} have noisy totals of their own, so effects there are more "
+            "precise than in other segments of their size."
         )
         parts.append(Paragraph(text))
-    for precision, (name, rows) in zip(seen.precisions, seen.tables().items(), strict=True):
-        sentence = _precision_text(precision)
-        table = Table(f"Effects on {name}", rows)
-        drawn = _chart(name, precision, sentence)
-        parts.append(Section(code(name), [Paragraph(sentence), *drawn, table]))
-    return Section("What can be seen", parts, "see")
+    pairs = zip(seen.precisions, seen.metrics, seen.tables(), strict=True)
+    for precision, metric, rows in pairs:
+        table = Table(f"Minimum detectable effect on {metric.name}", rows)
+        parts.append(Section(code(metric.name), [*_chart(metric, precision), table]))
+    return Section("What you can detect", parts, "see")
 
 
-def _precision_text(precision: ExpectedVariance) -> str:
-    text = f"Over everyone, {_detected(precision.overall)}."
-    small = precision.segment(_SMALL_SEGMENT)
-    if small is None:
-        return text
-    return (
-        f"{text} In a segment of {_SMALL_SEGMENT:.0%} of the units, the standard error is about "
-        f"{small.std_error:.3g}, and {_detected(small)}."
-    )
-
-
-def _detected(found: Prediction) -> str:
-    """What can be detected, in words."""
-    if found.is_visible:
-        return f"effects of {found.detectable_effect:.3g} or more can be detected"
-    return f"no effect can be seen: the largest possible is {found.largest_effect:.3g}"
-
-
-def _chart(metric: str, precision: ExpectedVariance, told: str) -> list[Chart]:
+def _chart(metric: ShownMetric, precision: ExpectedVariance) -> list[Chart]:
     """Detectable effects against the share of a segment; nothing where there are no rows."""
     shares = [float(share) for share in np.geomspace(*_SHARES, _N_POINTS)]
     found = [one for share in shares if (one := precision.segment(share)) is not None]
     if not found:
         return []
     # No line goes beyond what is possible.
-    ours = [min(one.detectable_effect, one.largest_effect) for one in found]
-    true = [min(one.detectable_without_privacy, one.largest_effect) for one in found]
+    unit = 100 if metric.is_share else 1
+    ours = [unit * min(one.detectable_effect, one.largest_effect) for one in found]
+    true = [unit * min(one.detectable_without_privacy, one.largest_effect) for one in found]
+    tenth = precision.segment(_TENTH)
+    told = f"All units: {metric.detectable(precision.overall)}."
+    cost = "The gap between the lines is the cost of privacy. Log scales."
+    if tenth is not None:
+        told += f" A 10% segment: {metric.detectable(tenth)}."
+        factor = tenth.detectable_effect / tenth.detectable_without_privacy
+        cost = f"Privacy costs a factor of {factor:.1f} in a 10% segment. {cost}"
     drawing = line_chart(
-        [ChartLine("from this release", shares, ours), ChartLine("without privacy", shares, true)],
+        [ChartLine("this release", shares, ours, true), ChartLine("no privacy", shares, true)],
         Axis("segment, as a share of all units", Logarithmic.over(shares), "{:.0%}".format),
-        Axis(f"smallest detectable effect on {metric}", Logarithmic.over([*ours, *true])),
-        title=f"Smallest detectable effect on {metric}, by the size of the segment",
+        Axis(
+            f"MDE on {metric.name}{', percentage points' * metric.is_share}",
+            Logarithmic.over([*ours, *true]),
+        ),
+        title=f"Minimum detectable effect on {metric.name}, by the size of the segment",
         description=told,
+        gap="cost of privacy",
     )
-    caption = "The further the lines are apart, the more privacy costs. Both axes are logarithmic."
-    return [Chart(drawing, caption)]
+    return [Chart(drawing, cost)]
 
 
 def origin(view: FolderView) -> Section:
     """Where the release comes from; its description is in the introduction."""
     manifest = view.manifest
-    _, *pairs = provenance_pairs(manifest.provenance)
+    pairs = [pair for pair in provenance_pairs(manifest.provenance) if pair[0] != "Description"]
     ledger = ""
     if manifest.provenance.spent_before:
-        ledger = "The date and what was spent before are from the owner's ledger. "
+        ledger = "The date and earlier spending are from the owner's ledger. "
     remark = (
-        f"What the owner says of it; nothing checks that. {ledger}Written by {manifest.software}, "
-        f"by the mechanism {manifest.terms.mechanism_names}."
+        f"The owner's words; nothing checks them. {ledger}Written by {manifest.software}, "
+        f"mechanism {manifest.terms.mechanism_names}."
     )
-    return Section("Where it comes from", [Facts(pairs), Paragraph(remark, "soft")], "provenance")
+    return Section("Provenance", [Facts(pairs), Paragraph(remark, "soft")], "provenance")
 
 
 def citation(view: FolderView) -> Section | None:
@@ -396,21 +382,19 @@ def citation(view: FolderView) -> Section | None:
         Code("BibTeX", "\n".join([f"@misc{{clusterdp-{mark},", *lines, "}"])),
         Paragraph(remark, "soft"),
     ]
-    return Section("How to cite it", parts, "cite")
+    return Section("Cite it", parts, "cite", is_folded=True)
 
 
 def contents(view: FolderView) -> Section:
     """What is in each file, and its checksum."""
     held = Facts([(code(name), text) for name, text in file_texts(view).items()])
-    verify = Paragraph(
-        f"{code('clusterdp verify .')} checks all of them, and that this follows from the rest."
-    )
+    verify = Paragraph(f"{code('clusterdp verify .')} checks the files and this text.")
     sums = []
     if view.sums:
         rows = [(code(name), size, code(checksum)) for name, size, checksum in file_sums(view)]
         table = Table("Files of this folder", [("file", "bytes", "SHA-256"), *rows], "files")
         sums = [table]
-    return Section("Files", [held, *sums, verify], "files")
+    return Section("Files and checksums", [held, *sums, verify], "files", is_folded=True)
 
 
 SECTIONS = (
@@ -418,43 +402,66 @@ SECTIONS = (
     protection,
     measurement,
     exact_and_private,
+    visible_effects,
     usage,
     restrictions,
-    visible_effects,
     origin,
     citation,
     contents,
 )
 
 
-def summary(manifest: Manifest) -> Facts:
-    """What a folder is, in short, for terminals."""
-    columns, terms, about = manifest.named_columns, manifest.terms, manifest.provenance
+def overview(view: FolderView) -> list[Part]:
+    """What a folder is, in short, for terminals and notebooks."""
+    manifest, terms = view.manifest, view.manifest.terms
+    columns, about = manifest.named_columns, manifest.provenance
+    day = f", published {about.released_on}" if about.released_on else ""
+    what = about.title or f"{', '.join(terms.outcome_names)}: a randomized experiment"
+    arms = ", ".join(
+        f"{arm} = control" if arm == str(manifest.control) else arm
+        for arm in arms_in_words(manifest)
+    )
+    clusters = ""
+    if manifest.n_clusters:
+        clusters = f", {counted(manifest.n_clusters, 'cluster')} ({manifest.columns.cluster})"
+    size = (
+        f"{counted(manifest.n_units, 'unit')} ({manifest.columns.unit}), "
+        f"{counted(len(manifest.arms), 'arm')} ({manifest.columns.arm}: {arms}){clusters}"
+    )
+    published = columns.published if terms.releases_rows else columns.cell
+    private = [*columns.debiased, RESPONSE, *([columns.cluster] if manifest.labels else [])]
+    pairs = [
+        ("Public", ", ".join(name for name in published if name not in private)),
+        ("Randomized", ", ".join(name for name in published if name in private)),
+        ("Privacy", str(terms.guarantee)),
+        *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
+    ]
+    notes = [Facts([], view.notes)] if view.notes else []
+    shown = Facts([(name, text) for name, text in pairs if text])
+    return [Paragraph(f"{what}{day}"), Paragraph(size), view.seen.mde(), shown, *notes]
+
+
+def particulars(view: FolderView) -> list[Part | Section]:
+    """What reviewers ask for: outcomes, mechanisms, breakdowns, files."""
+    manifest, terms = view.manifest, view.manifest.terms
     declared = [question.outcomes.declared for question in manifest.questions]
-    arms = ", ".join(arms_in_words(manifest))
-    pairs = [("title", about.title)] if about.title else []
+    pairs = []
     for outcome in (one for each in declared for one in each.outcomes):
         values = f"{parse_space(outcome.space).in_words}{', or missing' * outcome.may_be_missing}"
-        pairs.append(("outcome", f"{outcome.name}: {values}"))
-    pairs += [("implication", text) for each in declared for text in each.implications]
-    pairs += [("metric", text) for each in declared for text in each.metrics]
-    pairs += [("privacy", manifest.guarantee.in_words)]
-    pairs += [("public", in_code(what_is_public(manifest)))]
+        pairs.append(("Outcome", f"{outcome.name}: {values}"))
+    pairs += [("Constraint", text) for each in declared for text in each.constraints]
+    pairs += [("Metric", text) for each in declared for text in each.metrics]
     if terms.labels is not None:
         spent, whole = terms.labels.guarantee().epsilon, manifest.guarantee.epsilon
-        pairs.append(("private clusters", f"took epsilon {spent:g} of {whole:g}"))
+        pairs.append(("Private clusters", f"take {spent:g} of ε = {whole:g}"))
     pairs += list(_mechanism_facts(manifest))
-    units = units_in_words(manifest.n_units, manifest.n_clusters)
-    pairs.append(("table", f"{units}, arms {arms} (control {manifest.control})"))
     for one in manifest.breakdowns:
         groups = counted(len(one.sizes), "group")
-        pairs.append(("breakdown", f"{', '.join(one.columns)} ({groups})"))
-    pairs += [("folds", str(manifest.folds))] if manifest.folds > 1 else []
-    published = columns.published if terms.releases_rows else columns.cell
-    pairs.append(("columns", ", ".join(map(repr, published))))
+        pairs.append(("Breakdown", f"{', '.join(one.columns)} ({groups})"))
+    pairs += [("Folds", str(manifest.folds))] if manifest.folds > 1 else []
     files = (f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items())
-    pairs.append(("files", ", ".join(files)))
-    return Facts([*pairs, *provenance_pairs(about), ("written by", manifest.software)])
+    pairs += [("Files", ", ".join(files)), ("Written by", manifest.software)]
+    return [Facts(pairs), *visible_effects(view).parts[1:]]
 
 
 def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -464,10 +471,10 @@ def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
         numbers = mechanism.parameters(space).items()
         whole = f"{mechanism.name} ({', '.join(f'{name} {value:.6g}' for name, value in numbers)})"
         if len(manifest.questions) == 1:
-            yield "mechanism", whole
+            yield "Mechanism", whole
         else:
             asked = f"asked of {mechanism.asked_share:.1%} of units"
-            yield "question", f"{', '.join(question.names)}: {asked}, {whole}"
+            yield "Question", f"{', '.join(question.names)}: {asked}, {whole}"
 
 
 def _size(n_bytes: int) -> str:

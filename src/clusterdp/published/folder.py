@@ -4,7 +4,7 @@ manifest.json     what this is and what it promises, with checksums of the other
 units.parquet     one row per unit; or units/part-*.parquet
 cells.parquet     one row per (cluster, arm)
 channels.parquet  the probabilities of optimal channels, where there are any
-look.parquet      the noisy histogram that outcomes were clipped by, where there is one
+pilot.parquet      the noisy histogram that outcomes were clipped by, where there is one
 totals.parquet    noisy totals of arms and of groups, where there are any
                   (of several questions, a column `question` names whose they are)
 README.md         how to use it with no software of ours, and what can be seen in it
@@ -13,8 +13,8 @@ errata.md         what turned out to be wrong later, if anything; nothing seals 
 
 Errata of a release: what turned out to be wrong after it was sealed.
 
-They stand in `errata.md` beside the manifest. Nothing seals them: whoever can write the folder can
-write them, so they are shown as what they are and decide nothing.
+They stand in `errata.md` next to the manifest. Nothing seals them: anyone who can write the folder
+can write them, so they are shown as what they are and decide nothing.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from clusterdp.cells.assignment import POOLED_LABEL
 from clusterdp.cells.layout import Layout, find_arm
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.mechanisms.draw import histogram_of
-from clusterdp.outcomes.look import look_space
+from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, most_unpacked
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import release_notes
-from clusterdp.published.release import Release, ReleasedQuestion
+from clusterdp.published.release import Release
 from clusterdp.published.tables import (
     WEIGHT,
     cells_of_questions,
@@ -50,10 +50,10 @@ from clusterdp.storage.folder import (
     CHANNELS,
     ERRATA,
     INDEX,
-    LOOK,
     MANIFEST,
     MOST_OF_MANIFEST,
     PARTIAL_SUFFIX,
+    PILOT,
     README,
     TOTALS,
     UNIT_PARTS,
@@ -67,11 +67,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp.mechanisms.draw import Question, ReleasedQuestion
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.outcomes.categories import Categories
-    from clusterdp.published.manifest import BeforeLook, Manifest
+    from clusterdp.published.manifest import BeforePilot, Manifest
     from clusterdp.spec.columns import Columns
-    from clusterdp.statistics.look import DrawnLook
+    from clusterdp.statistics.pilot import DrawnPilot
     from clusterdp.storage.reading import Files
 
     # The tables of a question by what their rows are of: cells (None), everyone, or groups.
@@ -139,12 +139,7 @@ def read_release(path: str | os.PathLike[str]) -> Release:
         FormatError: If the folder is not a release, or was damaged or edited, or a store cannot be
             reached.
     """
-    return read_folder(path)[0]
-
-
-def read_folder(path: str | os.PathLike[str]) -> tuple[Release, Manifest]:
-    """As `read_release`, with the manifest."""
-    return read_files(open_folder(path))
+    return read_files(open_folder(path))[0]
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
@@ -153,7 +148,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 
 
 def read_files(folder: Files) -> tuple[Release, Manifest]:
-    """As `read_folder`, of a folder that is open."""
+    """As `read_release`, of a folder that is open; and its manifest."""
     manifest = _unsealed(folder)
     check_sizes(folder, manifest)
     _check_sums(folder, manifest)
@@ -166,9 +161,9 @@ def read_files(folder: Files) -> tuple[Release, Manifest]:
     except FormatError:
         raise
     except ClusterDPError as error:
-        raise FormatError(f"{folder} does not hold together: {error}") from None
+        raise FormatError(f"{folder} is inconsistent: {error}") from None
     except (ArithmeticError, LookupError, TypeError, ValueError, *unreadable) as error:
-        raise FormatError(f"{folder} does not hold together: {type(error).__name__}") from None
+        raise FormatError(f"{folder} is inconsistent: {type(error).__name__}") from None
 
 
 def _unsealed(folder: Files) -> Manifest:
@@ -185,22 +180,21 @@ def _unsealed(folder: Files) -> Manifest:
 def _assemble(folder: Files, manifest: Manifest) -> Release:
     columns, terms = manifest.named_columns, manifest.terms
     cells = _read_table(folder, CELLS, max(manifest.n_clusters, 1) * len(manifest.arms))
-    parts = list(zip(terms.mechanisms, terms.spaces, strict=True))
-    of_questions = cells_of_questions(cells, columns, parts)
+    of_questions = cells_of_questions(cells, columns, terms.pairs)
     layout = _read_layout(cells, columns, manifest)
-    totals, channels, looks = (
+    totals, channels, pilots = (
         unstacked(_read_table(folder, name) if any(there) else None, there, columns.question_names)
         for name, there in _tables_of(manifest).items()
     )
     arms = cells[columns.arm].head(len(layout.arms))
     questions = []
-    for (mechanism, space), of_cells, of_groups, channel in zip(
-        parts, of_questions, totals, channels, strict=True
+    for question, of_cells, of_groups, channel in zip(
+        terms.pairs, of_questions, totals, channels, strict=True
     ):
         levels: Levels = {None: of_cells}
         if of_groups is not None:
-            levels |= read_totals(of_groups, arms, mechanism, layout, space)
-        questions.append(_read_question(mechanism, space, levels, channel, layout))
+            levels |= read_totals(of_groups, arms, question, layout)
+        questions.append(_read_question(question, levels, channel, layout))
     notes = release_notes(manifest, layout, [question.channel for question in questions])
     units = None
     if terms.releases_rows:
@@ -212,11 +206,11 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         units=units,
         cells=cells,
         questions=tuple(questions),
-        guarantee=terms.to_guarantee(),
+        guarantee=terms.guarantee,
         columns=columns,
         layout=layout,
         notes=(*notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
-        looks=tuple(map(_read_look, looks, terms.mechanisms, manifest.before_look)),
+        pilots=tuple(map(_read_pilot, pilots, terms.mechanisms, manifest.before_pilot)),
         asking=manifest.asking,
         response=manifest.labels,
         assignment=manifest.assignment,
@@ -230,7 +224,7 @@ def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
     return {
         TOTALS: [has_totals(one) for one in mechanisms],
         CHANNELS: [one.designs_rows for one in mechanisms],
-        LOOK: [one.look is not None for one in mechanisms],
+        PILOT: [one.pilot is not None for one in mechanisms],
     }
 
 
@@ -248,14 +242,10 @@ def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.Dat
 
 
 def _read_question(
-    mechanism: Mechanism,
-    space: Categories,
-    levels: Levels,
-    channels: pl.DataFrame | None,
-    layout: Layout,
+    question: Question, levels: Levels, channels: pl.DataFrame | None, layout: Layout
 ) -> ReleasedQuestion:
     """What is published of a question, from its tables of cells and groups and of channels."""
-    cells = levels[None]
+    cells, space, mechanism = levels[None], question.space, question.mechanism
     if WEIGHT in cells and not np.array_equal(
         cells[WEIGHT].to_numpy(), mechanism.total_weights(layout).ravel()
     ):
@@ -266,19 +256,16 @@ def _read_question(
     )
     channel = None
     if mechanism.releases_rows:
-        rows = mechanism.settled_rows(space)
-        channel = rows.read(cells, channels, layout, space, histogram_of(statistics))
-    return ReleasedQuestion(
-        space=space, mechanism=mechanism, statistics=statistics, channel=channel
-    )
+        channel = question.rows.read(cells, channels, layout, space, histogram_of(statistics))
+    return question.released(statistics, channel)
 
 
-def _read_look(
-    table: pl.DataFrame | None, mechanism: Mechanism, before: BeforeLook | None
-) -> DrawnLook | None:
-    if table is None or mechanism.look is None or before is None:
+def _read_pilot(
+    table: pl.DataFrame | None, mechanism: Mechanism, before: BeforePilot | None
+) -> DrawnPilot | None:
+    if table is None or mechanism.pilot is None or before is None:
         return None
-    return mechanism.look.read(table, look_space(before.outcomes.declared.declared()))
+    return mechanism.pilot.read(table, pilot_space(before.outcomes.declared.declared()))
 
 
 def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> Layout:
@@ -349,14 +336,14 @@ def _check_columns(
 
 def unit_files(manifest: Manifest) -> list[str]:
     """The files that hold the rows of a release, in order."""
-    return sorted(set(manifest.files) - {CELLS, CHANNELS, INDEX, LOOK, TOTALS, README})
+    return sorted(set(manifest.files) - {CELLS, CHANNELS, INDEX, PILOT, TOTALS, README})
 
 
 def check_sizes(folder: Files, manifest: Manifest) -> None:
     """Raise a FormatError unless every file is there and of the size it was published with."""
     _check_names(manifest)
     most = {INDEX: _MOST_OF_PAGE, README: _MOST_OF_PAGE}
-    most |= dict.fromkeys((CELLS, CHANNELS, LOOK, TOTALS), _MOST_OF_TABLE)
+    most |= dict.fromkeys((CELLS, CHANNELS, PILOT, TOTALS), _MOST_OF_TABLE)
     for name, stated in manifest.files.items():
         size = folder.size(name)
         if stated.bytes > most.get(name, stated.bytes):

@@ -1,7 +1,7 @@
 """The manifest of a published folder: what it says, and how it is read back.
 
-The format is described in `docs/format.md`. A manifest is parsed once, into typed values. It is
-genuine only if these, written down again, give the same bytes.
+The format is described in `docs/reference/folder.md`. A manifest is parsed once, into typed values.
+It is genuine only if these, written down again, give the same bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from clusterdp.cells.layout import AssignedGroups, Breakdown
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.outcomes.categories import CategoriesRecord
+from clusterdp.privacy.accounting import Guarantee
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.spec.columns import NOISY, Columns, Rule
 from clusterdp.spec.provenance import Provenance
 from clusterdp.spec.spec import Expected
-from clusterdp.spec.terms import GuaranteeTerms, QuestionTerms, Terms, known_record
+from clusterdp.spec.terms import QuestionTerms, Terms, known_record
 from clusterdp.storage.folder import (
     FileSum,
     RowOrderKind,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from clusterdp.spec.columns import Aggregates
     from clusterdp.spec.spec import ReleaseSpec
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 5
+FORMAT, FORMAT_VERSION = "clusterdp release", 6
 Label = bool | int | float | str
 T = TypeVar("T")
 # No more than a name and a version: it is shown as it is.
@@ -57,7 +58,7 @@ class ColumnNames(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     unit: str
     arm: str
     cluster: str | None
-    assigned_by: str | None
+    randomization_unit: str | None
     kept: tuple[str, ...]
 
 
@@ -69,8 +70,8 @@ class BreakdownRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sizes: tuple[tuple[int, ...], ...]
 
 
-class BeforeLook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was declared before a look, from which a manifest's outcomes and prior follow.
+class BeforePilot(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was declared before a pilot, from which a manifest's outcomes and prior follow.
 
     Attributes:
         outcomes: The declared outcomes, and the grids of numbers.
@@ -104,7 +105,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         control: The control arm.
         arm_shares: The planned share of each arm; None if none was declared.
         n_units: How many units there are.
-        n_clusters: How many clusters; 0 if there are none.
+        n_clusters: How many clusters; 0 without clusters.
         breakdowns: What effects are going to be cut by.
         folds: How many folds units are in.
         assigned: The groups that were assigned to arms as a whole; None if units were.
@@ -114,13 +115,14 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         labels: The response that private clusters went through; None where clusters are public.
         assignment: The declared probabilities of arms by label; None if they are alike, or clusters
             are public.
-        before_look: What was declared before a look, question by question; None where there was
+        before_pilot: What was declared before a pilot, question by question; None where there was
             none.
         expected: What the owner expected outcomes of each question to be like, see `Expected`; None
             where nothing was declared.
         guarantee: What all questions cost together.
         pooling: What was pooled into one cluster; None if nothing was.
         aggregates: How several rows of a unit became one, by outcome; empty if each had one.
+        clip: Whether finite outcomes beyond their ends count as the nearest end, as numbers do.
         provenance: Where it comes from.
         files: The other files, with their checksums.
         sha256: A checksum of all of the above.
@@ -143,11 +145,12 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
     asking: QuestionRule | None
     labels: ClusterResponse | None
     assignment: AssignmentProbs | None
-    before_look: tuple[BeforeLook | None, ...]
+    before_pilot: tuple[BeforePilot | None, ...]
     expected: tuple[Expected | None, ...]
-    guarantee: GuaranteeTerms
+    guarantee: Guarantee
     pooling: Pooling | None
     aggregates: dict[str, Rule]
+    clip: bool
     provenance: Provenance
     files: dict[str, FileSum] = {}
     sha256: str = ""
@@ -162,6 +165,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         row_order: RowOrderKind,
         pooling: Pooling | None,
         aggregates: Aggregates,
+        clip: bool,
         asking: QuestionRule | None,
     ) -> Manifest:
         """The manifest of a release, but for its files and its checksum."""
@@ -172,7 +176,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
                 unit=columns.unit,
                 arm=columns.arm,
                 cluster=columns.cluster,
-                assigned_by=columns.assigned_by,
+                randomization_unit=columns.randomization_unit,
                 kept=columns.kept,
             ),
             arms=tuple(plain(arm) for arm in layout.arms),
@@ -195,11 +199,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             asking=asking,
             labels=terms.labels,
             assignment=spec.clusters.probs(layout),
-            expected=spec.expected,
-            before_look=tuple(
+            expected=tuple(one.expected for one in spec.questions),
+            before_pilot=tuple(
                 None
                 if one.declared is None
-                else BeforeLook(
+                else BeforePilot(
                     outcomes=known_record(one.declared.space), prior=one.declared.mechanism.prior
                 )
                 for one in spec.questions
@@ -207,6 +211,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             guarantee=terms.guarantee,
             pooling=pooling,
             aggregates={name: cast("Rule", rule) for name, rule in aggregates.items()},
+            clip=clip,
             provenance=spec.provenance,
         )
 
@@ -227,7 +232,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             missing=self.terms.missing_names,
             kept=named.kept,
             breakdowns=tuple(one.columns for one in self.breakdowns),
-            assigned_by=named.assigned_by,
+            randomization_unit=named.randomization_unit,
             folds=self.folds,
             question_names=self.terms.question_names,
             true_cluster=self.true_cluster,
@@ -249,8 +254,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             sizes = np.array(one.sizes, dtype=np.int64)
             n_groups = math.prod(map(len, one.labels))
             sound = len(one.labels) == len(one.columns) and all(map(_are_distinct, one.labels))
-            if not sound or sizes.shape != (n_groups, len(self.arms)) or sizes.min() < 0:
-                raise FormatError("manifest.json does not hold together: see 'breakdowns'")
+            sound = sound and sizes.shape == (n_groups, len(self.arms)) and sizes.min() >= 0
+            _hold("'breakdowns'", sound=sound)
             found.append(Breakdown(columns=one.columns, labels=one.labels, sizes=sizes))
         return tuple(found)
 
@@ -285,7 +290,7 @@ def unseal(content: bytes) -> Manifest:
             f"the folder has format {head.format_version}, this software reads format "
             f"{FORMAT_VERSION}; {remedy}"
         )
-    manifest = _decode(content, Manifest, "manifest.json does not hold together")
+    manifest = _decode(content, Manifest, "manifest.json is inconsistent")
     if _with_checksum(manifest) != content:
         raise FormatError("manifest.json was edited after it was published")
     if not all(is_plain(letter) for text in _texts(manifest) for letter in text):
@@ -294,9 +299,9 @@ def unseal(content: bytes) -> Manifest:
     _check_labels(manifest)
     _check_expected(manifest)
     _check_assignment(manifest)
-    if manifest.aggregates and set(manifest.aggregates) != set(manifest.terms.outcome_names):
-        raise FormatError("manifest.json does not hold together: see 'aggregates'")
-    _check_before_look(manifest)
+    names = set(manifest.terms.outcome_names)
+    _hold("'aggregates'", sound=not manifest.aggregates or set(manifest.aggregates) == names)
+    _check_before_pilot(manifest)
     _check_asking(manifest)
     return manifest
 
@@ -332,44 +337,46 @@ def _check_labels(manifest: Manifest) -> None:
         columns = manifest.named_columns
     except ClusterDPError as error:
         raise FormatError(f"manifest.json describes no release of ours: {error}") from None
-    if columns.kept != manifest.columns.kept:
-        raise FormatError("manifest.json does not hold together: see 'columns' and 'breakdowns'")
-    if repr(manifest.control) not in map(repr, manifest.arms):  # not "0" where 0 is an arm
-        raise FormatError("manifest.json does not hold together: see 'control'")
-    if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.terms.releases_rows:
-        raise FormatError("manifest.json does not hold together: see 'arms' and 'row_order'")
+    arms, has_order = manifest.arms, manifest.row_order is not None
+    _hold("'columns' and 'breakdowns'", sound=columns.kept == manifest.columns.kept)
+    _hold("'control'", sound=repr(manifest.control) in map(repr, arms))  # not "0" where 0 is an arm
+    is_ordered = has_order == manifest.terms.releases_rows
+    _hold("'arms' and 'row_order'", sound=len(arms) >= 2 and is_ordered)
+
+
+def _hold(keys: str, *, sound: bool) -> None:
+    """Raise a FormatError that names some keys unless what they state is sound."""
+    if not sound:
+        raise FormatError(f"manifest.json is inconsistent: see {keys}")
 
 
 def _check_assignment(manifest: Manifest) -> None:
     labels, probs, n_arms = manifest.labels, manifest.assignment, len(manifest.arms)
     n_labels = 0 if labels is None else labels.n_labels
-    if labels is not None and manifest.columns.cluster != f"{manifest.true_cluster}{NOISY}":
-        raise FormatError("manifest.json does not hold together: see 'labels' and 'columns'")
-    if probs is not None and (not n_labels or not are_assignment_probs(probs, n_labels, n_arms)):
-        raise FormatError("manifest.json does not hold together: see 'assignment'")
-    if manifest.arm_shares is not None and not are_arm_shares(manifest.arm_shares, n_arms):
-        raise FormatError("manifest.json does not hold together: see 'arm_shares'")
-    groups, by = manifest.assigned, manifest.columns.assigned_by
-    if (groups is None) != (by is None) or (groups and not groups.is_sound(n_arms)):
-        raise FormatError("manifest.json does not hold together: see 'assigned'")
+    noisy, shares = f"{manifest.true_cluster}{NOISY}", manifest.arm_shares
+    groups, by = manifest.assigned, manifest.columns.randomization_unit
+    is_assigned = (groups is None) == (by is None)
+    _hold("'labels' and 'columns'", sound=labels is None or manifest.columns.cluster == noisy)
+    are_probs = probs is None or (n_labels > 0 and are_assignment_probs(probs, n_labels, n_arms))
+    _hold("'assignment'", sound=are_probs)
+    _hold("'arm_shares'", sound=shares is None or are_arm_shares(shares, n_arms))
+    _hold("'assigned'", sound=is_assigned and (groups is None or groups.is_sound(n_arms)))
 
 
 def _check_asking(manifest: Manifest) -> None:
     terms, rule = manifest.terms, manifest.asking
     is_asked = len(terms.questions) > 1 and terms.releases_rows
-    stated = None if rule is None else rule.asked
-    if stated != (tuple(one.asked for one in terms.mechanisms) if is_asked else None):
-        raise FormatError("manifest.json does not hold together: see 'asking'")
+    asked = tuple(one.asked for one in terms.mechanisms) if is_asked else None
+    _hold("'asking'", sound=(None if rule is None else rule.asked) == asked)
 
 
-def _check_before_look(manifest: Manifest) -> None:
-    looked = [mechanism.look is not None for mechanism in manifest.terms.mechanisms]
-    pairs = zip(manifest.questions, manifest.before_look, strict=False)
-    sound = [one is not None for one in manifest.before_look] == looked and all(
+def _check_before_pilot(manifest: Manifest) -> None:
+    looked = [mechanism.pilot is not None for mechanism in manifest.terms.mechanisms]
+    pairs = zip(manifest.questions, manifest.before_pilot, strict=False)
+    sound = [one is not None for one in manifest.before_pilot] == looked and all(
         before is None or before.is_of(question.names) for question, before in pairs
     )
-    if not sound:
-        raise FormatError("manifest.json does not hold together: see 'before_look'")
+    _hold("'before_pilot'", sound=sound)
 
 
 def _check_expected(manifest: Manifest) -> None:
@@ -378,8 +385,7 @@ def _check_expected(manifest: Manifest) -> None:
         kinds is None or _are_probs(kinds, n_categories)
         for kinds, n_categories in zip(manifest.expected, sizes, strict=True)
     )
-    if not sound:
-        raise FormatError("manifest.json does not hold together: see 'expected'")
+    _hold("'expected'", sound=sound)
 
 
 def _are_probs(kinds: Expected, n_categories: int) -> bool:
@@ -422,8 +428,8 @@ def what_is_public(manifest: Manifest) -> str:
     """What is published as it is, in a sentence; without rows there is no order of rows."""
     public = {
         None: "Arms, clusters and cell sizes",
-        "ids": "Ids, arms, clusters, cell sizes and kept columns",
-        "table": "Ids, arms, clusters, cell sizes, kept columns and the order of the table",
+        "ids": "Ids, arms, clusters, cell sizes and passthrough columns",
+        "table": "Ids, arms, clusters, cell sizes, passthrough columns and the original row order",
     }
     listed = public[manifest.row_order]
     if manifest.labels is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterdp.cells.assignment import pooling_notes
-from clusterdp.mechanisms.draw import Question, disclosure_notes, look_notes
+from clusterdp.mechanisms.draw import disclosure_notes, pilot_notes
+from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.spec.columns import aggregation_notes
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def release_notes(
     manifest: Manifest, layout: Layout, channels: Sequence[Channel | None]
 ) -> tuple[str, ...]:
-    """What a reader should know: of cells, of rows, of a look, and of rows that reveal much.
+    """What a reader should know: of cells, of rows, of a pilot, and of rows that reveal much.
 
     Args:
         manifest: Of the release.
@@ -33,7 +34,8 @@ def release_notes(
         # Declared probabilities of arms weigh all labels, those that lack an arm too.
         *(() if manifest.assignment is not None else pooling_notes(layout, manifest.pooling)),
         *aggregation_notes(manifest.aggregates),
-        *_look_notes(manifest),
+        *_clip_notes(manifest),
+        *_pilot_notes(manifest),
         *dict.fromkeys(disclosed),
     )
 
@@ -58,12 +60,23 @@ def _label_notes(manifest: Manifest) -> tuple[str, ...]:
     return (note,)
 
 
-def _look_notes(manifest: Manifest) -> tuple[str, ...]:
-    settled = map(Question, manifest.terms.spaces, manifest.terms.mechanisms)
+def _clip_notes(manifest: Manifest) -> tuple[str, ...]:
+    """Which finite outcomes were clipped. Numbers always are, and labels never."""
+    if not manifest.clip:
+        return ()
+    every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
+    return tuple(
+        f"{one.name} is clipped to {one.space.low:g}–{one.space.high:g}."
+        for one in every
+        if isinstance(one.space, OutcomeSpace) and one.space.names is None
+    )
+
+
+def _pilot_notes(manifest: Manifest) -> tuple[str, ...]:
     notes = (
         note
-        for before, after in zip(manifest.before_look, settled, strict=True)
+        for before, after in zip(manifest.before_pilot, manifest.terms.pairs, strict=True)
         if before is not None
-        for note in look_notes(before.outcomes.categories, before.prior, after)
+        for note in pilot_notes(before.outcomes.categories, before.prior, after)
     )
     return tuple(dict.fromkeys(notes))

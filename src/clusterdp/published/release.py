@@ -5,60 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.channels.asked import AskedChannel
-from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph
 from clusterdp.document.text import to_lines
-from clusterdp.spec.columns import question_name
 
 if TYPE_CHECKING:
     from clusterdp.cells.assignment import AssignmentProbs
     from clusterdp.cells.layout import Layout
-    from clusterdp.channels import Channel
     from clusterdp.channels.cluster_response import ClusterResponse
-    from clusterdp.mechanisms.draw import Statistics
-    from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.outcomes.categories import Categories
+    from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.spec.columns import Columns
     from clusterdp.spec.provenance import Provenance
-    from clusterdp.statistics.look import DrawnLook
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReleasedQuestion:
-    """What is published of outcomes that share a channel.
-
-    Attributes:
-        space: The categories of its outcomes.
-        mechanism: What was run.
-        statistics: The noisy statistics, as arrays.
-        channel: The channel of the rows, as arrays; None when there are no rows.
-    """
-
-    space: Categories
-    mechanism: Mechanism
-    statistics: Statistics
-    channel: Channel | None
-
-    @property
-    def name(self) -> str:
-        """What it is called in the rows of a release of several questions: its outcomes."""
-        return "+".join(self.space.declared.names)
-
-    @property
-    def answers(self) -> Channel | AskedChannel:
-        """What everyone goes through: the channel, with "not asked" as its last output if need be.
-
-        There must be rows.
-        """
-        assert self.channel is not None  # noqa: S101 - there are rows
-        if self.mechanism.asked == ASKED_TOTAL:
-            return self.channel
-        prior = self.mechanism.settled_rows(self.space).public_prior(self.space)
-        return AskedChannel(channel=self.channel, share=self.mechanism.asked_share, prior=prior)
+    from clusterdp.statistics.pilot import DrawnPilot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,9 +39,9 @@ class Release:
         guarantee: What the whole release costs.
         columns: The names of the published columns.
         layout: Clusters, arms and cell sizes.
-        notes: Remarks for whoever uses this release.
+        notes: Remarks for readers of this release.
         provenance: Where it comes from, as far as the owner says it.
-        looks: The noisy histogram that outcomes of each question were clipped by; None without one.
+        pilots: The noisy histogram that each question's outcomes were clipped by, or None.
         asking: How units are asked one of several questions; None where there is one, or no rows.
         response: The response that private clusters went through, so that what is published of them
             are labels that units were given; None where clusters are public.
@@ -96,7 +56,7 @@ class Release:
     layout: Layout
     notes: tuple[str, ...]
     provenance: Provenance
-    looks: tuple[DrawnLook | None, ...] = ()
+    pilots: tuple[DrawnPilot | None, ...] = ()
     asking: QuestionRule | None = None
     response: ClusterResponse | None = None
     assignment: AssignmentProbs | None = None
@@ -123,7 +83,7 @@ class Release:
             for place, arm in enumerate(layout.arms)
         ]
         facts = {
-            "guarantee": self.guarantee.in_short(),
+            "guarantee": str(self.guarantee),
             "table": layout.in_words,
             **({} if self.response is None else {"private clusters": self.response.in_words}),
             "arms": ", ".join(arms),
@@ -148,7 +108,6 @@ class Release:
     def _named_questions(self) -> dict[str, str]:
         """Whom each question is asked."""
         return {
-            f"question {question_name(question.space.declared.names)}": "asked of "
-            f"{question.mechanism.asked_share:.1%} of units"
+            f"question {question.name}": f"asked of {question.mechanism.asked_share:.1%} of units"
             for question in self.questions
         }

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.published.release import Release, ReleasedQuestion
+    from clusterdp.mechanisms.draw import ReleasedQuestion
+    from clusterdp.published.release import Release
     from clusterdp.spec.columns import Columns
 
 

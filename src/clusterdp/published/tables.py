@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.cells.layout import Layout
-    from clusterdp.mechanisms.draw import CellRelease, Statistics
+    from clusterdp.mechanisms.draw import Question, ReleasedQuestion, Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.outcomes.space import CategorySpace
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.spec.columns import Columns
 
@@ -39,7 +38,7 @@ SIZE, WEIGHT = "size", "weight"
 
 
 def cells_table(
-    encoder: CellEncoder, layout: Layout, questions: Sequence[CellRelease]
+    encoder: CellEncoder, layout: Layout, questions: Sequence[ReleasedQuestion]
 ) -> pl.DataFrame:
     """The published table of cells; lists follow the order of the outcome space.
 
@@ -63,20 +62,19 @@ def cells_table(
     totals = [one for one in questions[0].statistics if one.level is not None]
     if totals:  # alike for all questions
         published.append(pl.Series(WEIGHT, totals[0].sum_readings()[0].weights.ravel()))
-    for about_cells, ending in zip(questions, question_suffixes(len(questions)), strict=True):
-        published += [one.alias(one.name + ending) for one in _question_columns(about_cells)]
+    for question, ending in zip(questions, question_suffixes(len(questions)), strict=True):
+        published += [one.alias(one.name + ending) for one in _question_columns(question)]
     return pl.DataFrame(published)
 
 
-def _question_columns(about_cells: CellRelease) -> list[pl.Series]:
+def _question_columns(question: ReleasedQuestion) -> list[pl.Series]:
     """What is published about the cells of a question."""
-    statistics, channel = about_cells
     published: list[pl.Series] = []
-    for statistic in statistics:
+    for statistic in question.statistics:
         if statistic.level is None:
             published += statistic.to_columns()
-    if channel is not None:
-        published += channel.cell_columns()
+    if question.channel is not None:
+        published += question.channel.cell_columns()
     return published
 
 
@@ -86,22 +84,22 @@ def has_totals(mechanism: Mechanism) -> bool:
 
 
 def cells_of_questions(
-    cells: pl.DataFrame, columns: Columns, questions: Sequence[tuple[Mechanism, CategorySpace]]
+    cells: pl.DataFrame, columns: Columns, questions: Sequence[Question]
 ) -> list[pl.DataFrame]:
     """The table of cells as each question alone would have it.
 
     Args:
         cells: The published table.
         columns: The names of its labels.
-        questions: What was published of each question, and its categories.
+        questions: What was published.
 
     Raises:
         FormatError: If it does not have the columns of such a release, or gaps in them.
     """
     import polars as pl
 
-    labels = [*columns.cell, SIZE, *([WEIGHT] if has_totals(questions[0][0]) else [])]
-    own = [list(_column_types(*question)) for question in questions]
+    labels = [*columns.cell, SIZE, *([WEIGHT] if has_totals(questions[0].mechanism) else [])]
+    own = [list(_column_types(question)) for question in questions]
     endings = question_suffixes(len(questions))
     every = [name + end for names, end in zip(own, endings, strict=True) for name in names]
     names = [*labels, *every]
@@ -111,40 +109,38 @@ def cells_of_questions(
     for question, of_question, ending in zip(questions, own, endings, strict=True):
         renamed = [pl.col(name + ending).alias(name) for name in of_question]
         found.append(cells.select(*map(column, labels), *renamed))
-        _check_question(found[-1], columns, *question)
+        _check_question(found[-1], columns, question)
     return found
 
 
-def _check_question(
-    cells: pl.DataFrame, columns: Columns, mechanism: Mechanism, space: CategorySpace
-) -> None:
+def _check_question(cells: pl.DataFrame, columns: Columns, question: Question) -> None:
     """Raise a FormatError unless the columns of a question hold what they should."""
     import polars as pl
 
     whole = {name: pl.Int64() for name in (SIZE, WEIGHT) if name in cells.columns}
-    expected: dict[str, pl.DataType] = {**whole, **_column_types(mechanism, space)}
+    expected: dict[str, pl.DataType] = {**whole, **_column_types(question)}
     sound = {name: cells.schema[name] == kind for name, kind in expected.items()}
     sound |= {name: holds_labels(cells.schema[name]) for name in columns.cell}
-    of_cells = [one for one in mechanism.statistics if one.level is None]
+    of_cells = [one for one in question.mechanism.statistics if one.level is None]
     may_have_gaps = {name for one in of_cells for name in one.with_gaps}
-    n_metrics, n_categories = space.metric_values().shape
+    n_metrics, n_categories = question.space.metric_values().shape
     lengths = {"prior": (n_categories,), "decode": (n_metrics, n_categories)}
     for statistic in of_cells:
-        lengths |= {name: (length,) for name, length in statistic.lengths(space).items()}
+        lengths |= {name: (length,) for name, length in statistic.lengths(question.space).items()}
     for name, right_type in sound.items():
         gaps = name not in may_have_gaps and bool(cells[name].null_count())
         if not right_type or gaps or not are_whole(cells[name], lengths.get(name, ())):
             raise FormatError(f"column {name!r} of the cells does not hold what it should")
 
 
-def _column_types(mechanism: Mechanism, space: CategorySpace) -> dict[str, pl.DataType]:
+def _column_types(question: Question) -> dict[str, pl.DataType]:
     """The columns of a question in a table of cells."""
     types: dict[str, pl.DataType] = {}
-    for statistic in mechanism.statistics:
+    for statistic in question.mechanism.statistics:
         if statistic.level is None:
-            types |= statistic.column_types(space)
-    if mechanism.releases_rows:
-        types |= mechanism.settled_rows(space).column_types()
+            types |= statistic.column_types(question.space)
+    if question.mechanism.releases_rows:
+        types |= question.rows.column_types()
     return types
 
 
@@ -177,7 +173,7 @@ _BY, _GROUP = "by", "group"
 
 
 def totals_table(arms: pl.Series, layout: Layout, statistics: Statistics) -> pl.DataFrame | None:
-    """The totals among some statistics, in one table; None if there are none.
+    """The totals among some statistics, in one table; None without totals.
 
     Args:
         arms: The labels of arms, in order, as a column.
@@ -195,23 +191,23 @@ def totals_table(arms: pl.Series, layout: Layout, statistics: Statistics) -> pl.
 
 
 def read_totals(
-    table: pl.DataFrame, arms: pl.Series, mechanism: Mechanism, layout: Layout, space: CategorySpace
+    table: pl.DataFrame, arms: pl.Series, question: Question, layout: Layout
 ) -> dict[tuple[str, ...] | None, pl.DataFrame]:
     """The rows of each breakdown, by its columns; none for everyone.
 
     Args:
         table: The published table.
         arms: The labels of arms, in order, as a column of the table of cells.
-        mechanism: What was published.
+        question: What was published.
         layout: The groups.
-        space: The categories.
 
     Raises:
         FormatError: If the table is not that of such a release.
     """
     import polars as pl
 
-    totals = [one for one in mechanism.statistics if one.level is not None]
+    space = question.space
+    totals = [one for one in question.mechanism.statistics if one.level is not None]
     expected = pl.concat([_groups(arms, layout, one.level or ()) for one in totals])
     kinds, lengths = totals[0].column_types(space), totals[0].lengths(space)
     if table.columns != [*expected.columns, *kinds]:
@@ -297,7 +293,7 @@ def unstacked(
     if {QUESTION, *(name for one in tables if one is not None for name in one.columns)} != set(
         table.columns
     ):
-        raise FormatError("a table of several questions has a column of no question")
+        raise FormatError("a table of several questions has a column that belongs to no question")
     return tables
 
 

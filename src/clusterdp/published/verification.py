@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.catalogue import usual_name
 from clusterdp.mechanisms.draw import Question, histogram_of, settle
 from clusterdp.outcomes.categories import together
-from clusterdp.privacy.accounting import rounded_up
+from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
@@ -24,6 +25,7 @@ from clusterdp.published.manifest import software_name
 from clusterdp.published.rows import (
     collect_rows,
     count_released,
+    count_rows,
     released_cells,
     released_row_errors,
     scan_units,
@@ -44,10 +46,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray
+    from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.published.manifest import Manifest
-    from clusterdp.published.release import ReleasedQuestion
     from clusterdp.spec.spec import Expected
-    from clusterdp.statistics.look import DrawnLook
+    from clusterdp.statistics.pilot import DrawnPilot
     from clusterdp.storage.reading import Files
 
 
@@ -71,36 +73,37 @@ def owners_words(manifest: Manifest) -> list[str]:
     declared = {
         "software": manifest.software != software_name(),
         "control": True,
-        "assigned_by": named.assigned_by is not None,
+        "randomization_unit": named.randomization_unit is not None,
         "correlation": manifest.assigned is not None,
         "assignment": manifest.assignment is not None,
         "arm_shares": manifest.arm_shares is not None,
         "row_order": manifest.row_order == "table",
         "which file a row is in": len(unit_files(manifest)) > 1 and manifest.row_order == "ids",
-        # With a look, it is what the look shows.
+        # With a pilot, it is what the pilot shows.
         "expected": any(
             one is not None
-            for one, before in zip(manifest.expected, manifest.before_look, strict=True)
+            for one, before in zip(manifest.expected, manifest.before_pilot, strict=True)
             if before is None
         ),
-        "what was declared before the look": any(manifest.before_look),
+        "what was declared before the pilot": any(manifest.before_pilot),
         "prior": any(
-            one.prior is not None and one.look is None for one in manifest.terms.mechanisms
+            one.prior is not None and one.pilot is None for one in manifest.terms.mechanisms
         ),
         "weights": any(question.outcomes.declared.weights for question in manifest.questions),
         "pooling": manifest.pooling is not None,
         "aggregates": bool(manifest.aggregates),
+        "clip": manifest.clip,
         "the name of the mechanism": any(
             one.name != usual_name(one) for one in manifest.terms.mechanisms
         ),
         "names of columns": not manifest.terms.releases_rows,
         "numbers of units": not manifest.terms.releases_rows,
         "names, labels and values of outcomes": True,
-        "values of kept columns": bool(named.kept),
+        "values of passthrough columns": bool(named.kept),
         # Exact clusters, and clusters that went through a response, look alike.
         "which columns are private": named.cluster is not None,
-        "that the noise of counts, sums, totals and the look was drawn as stated": any(
-            one.look is not None or one.statistics for one in manifest.terms.mechanisms
+        "that the noise of counts, sums, totals and the pilot was drawn as stated": any(
+            one.pilot is not None or one.statistics for one in manifest.terms.mechanisms
         ),
         "that responses were drawn as stated": manifest.terms.releases_rows,
         "how often questions are asked, as far as ids do not show it": manifest.asking is not None,
@@ -131,8 +134,7 @@ class Verifier:
     @cached_property
     def cells(self) -> list[pl.DataFrame]:
         """The table of cells, as each question alone would have it."""
-        questions = [(one.mechanism, one.space) for one in self.release.questions]
-        return cells_of_questions(self.release.cells, self.columns, questions)
+        return cells_of_questions(self.release.cells, self.columns, self.release.questions)
 
     def checks(self) -> list[Check]:
         """All checks, up to the first without which others would make no sense."""
@@ -148,8 +150,8 @@ class Verifier:
         no_rows = self.release.units is None
         if no_rows or any((one.problem or "").endswith(LONG_VALUES) for one in checks):
             return checks  # such rows may unpack to any size
-        if any(self.manifest.before_look):
-            checks.append(_run("clips, grids and prior follow from the look", self.look))
+        if any(self.manifest.before_pilot):
+            checks.append(_run("clips, grids and prior follow from the pilot", self.pilot))
         for index in range(len(self.release.questions)):
             checks += self.channel(index)
         for name, check in self._row_checks().items():
@@ -188,7 +190,7 @@ class Verifier:
         """What the integers of the response of private clusters cost; nothing if public."""
         if self.manifest.labels is None:
             return []
-        # A manifest whose integers are of no response is refused before.
+        # A manifest whose integers are not a response is rejected before.
         cost = rounded_up(self.manifest.labels.guarantee().epsilon)
         whole = rounded_up(self.manifest.guarantee.epsilon)
         return [Check(f"the response of clusters costs epsilon {cost} of {whole}", None)]
@@ -229,7 +231,7 @@ class Verifier:
     def pages(self) -> list[Check]:
         """The texts for people, also where another version is said to have written them.
 
-        Whoever forges them could claim that. So other words are a problem in either case.
+        A forger could claim that. So other words are a problem in either case.
         """
         manifest = self.manifest
         channels = [question.channel for question in self.release.questions]
@@ -253,40 +255,47 @@ class Verifier:
             for name, (called, written) in pages.items()
         ]
 
-    def look(self) -> str | None:
-        """Whether clips, grids and prior follow from the look."""
-        release, before_look = self.release, self.manifest.before_look
+    def pilot(self) -> str | None:
+        """Whether clips, grids and prior follow from the pilot."""
+        release, before_pilot = self.release, self.manifest.before_pilot
         declared = [
-            Question(question.space, question.mechanism)
+            question
             if before is None
-            else Question(before.outcomes.categories, question.mechanism.with_prior(before.prior))
-            for question, before in zip(release.questions, before_look, strict=True)
+            else Question(
+                space=before.outcomes.categories,
+                mechanism=question.mechanism.with_prior(before.prior),
+            )
+            for question, before in zip(release.questions, before_pilot, strict=True)
         ]
         spaces = together([one.space for one in declared])
-        mechanisms = [one.mechanism for one in declared]
-        settled = settle(spaces, mechanisms, self.layout, release.looks)
-        stated = zip(release.questions, settled, self.manifest.expected, release.looks, strict=True)
+        pairs = zip(declared, spaces, strict=True)
+        before = [replace(one, space=space) for one, space in pairs]
+        settled = settle(before, self.layout, release.pilots)
+        stated = zip(
+            release.questions, settled, self.manifest.expected, release.pilots, strict=True
+        )
         if all(_is_settled(*one) for one in stated):
             return None
         return (
             "the outcomes, the prior or what is expected in manifest.json are not what "
-            "look.parquet leads to"
+            "pilot.parquet leads to"
         )
 
     def channel(self, index: int) -> list[Check]:
         """The checks of a question's channel; where there are several, they say which."""
         question = self.release.questions[index]
         assert question.channel is not None  # noqa: S101 - only called then
-        rows = question.mechanism.settled_rows(question.space)
         histogram, arrays = histogram_of(question.statistics), question.channel.arrays()
-        found = rows.checks(arrays, self.cells[index], self.layout, question.space, histogram)
+        found = question.rows.checks(
+            arrays, self.cells[index], self.layout, question.space, histogram
+        )
         if len(self.release.questions) == 1:
             return found
         name = self.columns.question_names[index]
         return [one._replace(name=f"question {name}: {one.name}") for one in found]
 
     def readable(self) -> str | None:
-        """Whether rows can be read, kept columns too, and whether texts can be shown."""
+        """Whether rows can be read, passthrough columns too, and whether texts can be shown."""
         import polars as pl
 
         collect_rows(self.units.select(pl.all().null_count()))
@@ -323,7 +332,7 @@ class Verifier:
             places = (released_cells(rows, columns, self.layout), rows[RESPONSE].to_numpy())
             decoded = debiased_columns(_published_decode(question, cells), declared)
             for decode, name in zip(decoded, names, strict=True):
-                # To the last bit: what is left of a number could carry outcomes.
+                # To the last bit: what is left of a number could reveal outcomes.
                 found, expected = rows[name].to_numpy(), decode[places]
                 signs_found = np.signbit(rows[f"1 / {name}"].to_numpy())
                 if not ((found == expected) & (signs_found == np.signbit(expected))).all():
@@ -349,35 +358,28 @@ class Verifier:
         arms = self.release.cells[arm].head(len(self.layout.arms)).cast(pl.String)
         for one in self.layout.breakdowns:
             names, labels = (*one.columns, arm), (*one.labels, tuple(arms))
-            *keys, counts = self._counted(names)
+            *keys, counts = count_rows([self.units], [names])[0]
             codes = np.zeros(len(counts), dtype=np.int64)
             for name, known, key in zip(names, labels, keys, strict=True):
-                found = key.cast(pl.String).cast(pl.Enum(known), strict=False).to_physical()
+                texts = unnamed(key).cast(pl.String)
+                found = texts.cast(pl.Enum(known), strict=False).to_physical()
                 if found.null_count():
                     return f"rows have a value of {name!r} that no group has"
                 codes = codes * len(known) + found.to_numpy()
             sizes = np.bincount(codes, counts.to_numpy(), one.sizes.size)
             if not np.array_equal(sizes.reshape(one.sizes.shape), one.sizes):
                 return f"the groups by {', '.join(one.columns)} have other sizes than stated"
-        stated, by = self.layout.assigned, self.columns.assigned_by
+        stated, by = self.layout.assigned, self.columns.randomization_unit
         if stated is None or by is None:
             return None
-        groups, key, counts = self._counted((by, arm))
+        groups, key, counts = count_rows([self.units], [(by, arm)])[0]
         if groups.n_unique() < len(groups):
             return f"groups of {by!r} have rows in several arms"
-        assigned = key.cast(pl.String).cast(pl.Enum(arms)).to_physical().to_list()
+        assigned = unnamed(key).cast(pl.String).cast(pl.Enum(arms)).to_physical().to_list()
         sizes_of = AssignedGroups.from_sizes(assigned, counts.to_list())
         if sizes_of.concentrations != stated.concentrations:
             return f"the groups of {by!r} have other sizes than stated"
         return None
-
-    def _counted(self, names: tuple[str, ...]) -> list[pl.Series]:
-        """Distinct values of some columns, and how many rows have them."""
-        import polars as pl
-
-        # By position: a column may be called as the number of rows is.
-        keys = [column(name).alias(str(index)) for index, name in enumerate(names)]
-        return collect_rows(self.units.select(keys).group_by(pl.all()).len()).get_columns()
 
     def folds(self) -> str | None:
         """Whether folds follow from ids."""
@@ -446,16 +448,18 @@ def _run(name: str, check: Callable[[], str | None]) -> Check:
 
 
 def _is_settled(
-    question: ReleasedQuestion, settled: Question, expected: Expected | None, look: DrawnLook | None
+    question: ReleasedQuestion,
+    settled: Question,
+    expected: Expected | None,
+    pilot: DrawnPilot | None,
 ) -> bool:
-    """Whether a question is what its look leads to; without one, there is nothing to compare."""
-    if look is None:
+    """Whether a question is what its pilot leads to; without one, there is nothing to compare."""
+    if pilot is None:
         return True
     priors = [np.array(one.mechanism.prior or ()) for one in (settled, question)]
     same = settled.space.record() == question.space.record() and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())
-    shown = question.mechanism.settled_rows(question.space).public_prior(question.space)
-    return same and expected == (tuple(shown.tolist()),)
+    return same and expected == (tuple(question.public_prior.tolist()),)
 
 
 def _published_decode(

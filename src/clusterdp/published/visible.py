@@ -1,4 +1,4 @@
-"""What can be seen in a release, from what is published of it alone."""
+"""What can be detected in a release, from what is published of it only."""
 
 from __future__ import annotations
 
@@ -8,53 +8,72 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.cells.assignment import inflation
-from clusterdp.outcomes.space import metric_moments
-from clusterdp.precision.prediction import expected_variances
-from clusterdp.precision.row_noise import channel_unit_noise
-from clusterdp.precision.visible import TrueClusters, visible_rows, visible_targets
+from clusterdp.precision.expected import ExpectedOutcomes, Scenario, uniform_baseline
+from clusterdp.precision.forecast import predict
+from clusterdp.precision.row_noise import RowNoise
+from clusterdp.precision.visible import (
+    TrueClusters,
+    mde_columns,
+    mde_table,
+    shown_metrics,
+    visible_rows,
+    visible_targets,
+)
+from clusterdp.privacy.statement import rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
-    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.document.model import Table
+    from clusterdp.mechanisms.draw import Question
     from clusterdp.outcomes.categories import Categories
     from clusterdp.precision.prediction import ExpectedVariance
-    from clusterdp.precision.visible import VisibleEffect
+    from clusterdp.precision.visible import ShownMetric, VisibleEffect
     from clusterdp.published.manifest import Manifest
     from clusterdp.spec.spec import Expected
 
 
 # What is assumed where no outcome was declared to be likelier than another.
-_UNIFORM = "if all outcomes were equally likely, because nothing was declared"
+_UNIFORM = "No baseline was declared, so all values are assumed equally likely."
+# The segment that a table of minimum detectable effects shows first.
+_SHOWN_SEGMENT = 0.1
 
 
 class Visible(NamedTuple):
     """What to expect of effects.
 
     Attributes:
-        metrics: The names of the metrics.
+        metrics: The metrics.
+        epsilon: The ε of the release, as text.
         precisions: What to expect of effects on each metric.
-        sights: Everyone, groups and segments.
+        sights: All units, groups and segments.
         assumed: What was assumed of outcomes.
     """
 
-    metrics: tuple[str, ...]
+    metrics: tuple[ShownMetric, ...]
+    epsilon: str
     precisions: tuple[ExpectedVariance, ...]
     sights: list[VisibleEffect]
     assumed: str
 
-    def tables(self) -> dict[str, list[tuple[str, ...]]]:
-        """A table for each metric: a header, then a row for each sight."""
-        return {name: visible_rows(self.sights, place) for place, name in enumerate(self.metrics)}
+    def mde(self) -> Table:
+        """Minimum detectable effects on every metric: all units, groups and segments."""
+        columns = mde_columns(self.sights, _SHOWN_SEGMENT)
+        return mde_table(self.metrics, columns, f"ε = {self.epsilon}")
+
+    def tables(self) -> list[list[tuple[str, ...]]]:
+        """A table for each metric: a header, then a row for each target."""
+        return [
+            visible_rows(self.sights, metric, place) for place, metric in enumerate(self.metrics)
+        ]
 
     def to_dict(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """The same as plain values, by sight and metric."""
         return {
             one.name: {
-                metric: found.to_dict()
+                metric.name: found.to_dict()
                 for metric, found in zip(self.metrics, one.predictions, strict=True)
             }
             for one in self.sights
@@ -71,18 +90,27 @@ def what_is_visible(
         layout: Its cells.
         channels: Those of the rows, question by question; None if there are no rows.
     """
-    compared = layout.compared()
-    spaces = manifest.terms.spaces
-    questions = zip(manifest.terms.mechanisms, spaces, manifest.expected, channels, strict=True)
-    precisions = tuple(one for question in questions for one in _precisions(layout, *question))
+    compared, terms = layout.compared(), manifest.terms
+    scenarios = [
+        Scenario(compared, space, _baseline(expected, space))
+        for space, expected in zip(terms.spaces, manifest.expected, strict=True)
+    ]
+    precisions = tuple(
+        one
+        for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True)
+        for one in predict(
+            question.mechanism, scenario, _noise(question, scenario, channel, layout)
+        )
+    )
     return Visible(
-        metrics=tuple(str(metric) for space in spaces for metric in space.declared.metrics),
+        metrics=tuple(metric for space in terms.spaces for metric in shown_metrics(space)),
+        epsilon=rounded_up(manifest.guarantee.epsilon),
         precisions=precisions,
         sights=[
             *visible_targets(precisions, compared),
             *_true_clusters(manifest, precisions, layout),
         ],
-        assumed=_assumed(manifest, spaces, compared) + _weighted(manifest, layout),
+        assumed=_assumed(manifest, scenarios) + _weighted(manifest, layout),
     )
 
 
@@ -101,59 +129,47 @@ def _weighted(manifest: Manifest, layout: Layout) -> str:
         return ""
     weights = manifest.labels.inverse(layout.clusters) @ (1 / np.array(manifest.assignment))
     factor = inflation(weights, layout.sizes)
-    return f"; arms had other shares in other private clusters, so about {factor:.3g} times as much"
+    return (
+        f" Arms had different shares in private clusters, which multiplies variances by about "
+        f"{factor:.3g}."
+    )
 
 
-def _precisions(
-    layout: Layout,
-    mechanism: Mechanism,
-    space: Categories,
-    expected: Expected | None,
-    channel: Channel | None,
-) -> tuple[ExpectedVariance, ...]:
-    """What to expect of the metrics of a question."""
-    compared = layout.compared()
-    probs = _expected_probs(expected, compared, space.n_categories)
-    noise = assumed = None
-    if channel is not None:
-        # From the published channel: to design one again takes long.
-        used: Any = replace(channel, groups=channel.groups[layout.complete])
-        noise = channel_unit_noise(used, compared, probs)
-        prior = mechanism.settled_rows(space).public_prior(space)
-        assumed = channel_unit_noise(used, compared, prior[np.newaxis, np.newaxis])
-        assumed = assumed.mean(axis=-1)
-    return expected_variances(mechanism, compared, space, probs, noise, assumed=assumed)
+def _baseline(expected: Expected | None, space: Categories) -> ExpectedOutcomes:
+    """What outcomes were expected to be like."""
+    if expected is None:
+        return uniform_baseline(space)
+    return ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis])
 
 
-def _expected_probs(expected: Expected | None, layout: Layout, n_categories: int) -> FloatArray:
-    """What outcomes were expected to be like; axes `[cluster, 1, category]`."""
-    kinds = np.full((1, n_categories), 1 / n_categories)
-    if expected is not None:
-        kinds = np.array(expected)
-    return kinds[np.arange(len(layout.clusters)) % len(kinds), np.newaxis]
+def _noise(
+    question: Question, scenario: Scenario, channel: Channel | None, layout: Layout
+) -> RowNoise | None:
+    """The noise of rows in the published channel: to design one again takes long."""
+    if channel is None:
+        return None
+    used: Any = replace(channel, groups=channel.groups[layout.complete])
+    return RowNoise.from_channel(used, scenario, question.public_prior)
 
 
-def _assumed(manifest: Manifest, spaces: Sequence[Categories], layout: Layout) -> str:
+def _assumed(manifest: Manifest, scenarios: Sequence[Scenario]) -> str:
     """What was assumed of outcomes, in a line."""
     said: list[str] = []
     unknown: list[str] = []
-    for space, expected in zip(spaces, manifest.expected, strict=True):
-        if expected is None:
+    for space, scenario in zip(manifest.terms.spaces, scenarios, strict=True):
+        if not scenario.baseline.is_declared:
             unknown += space.declared.names
             continue
-        weights = layout.sizes.sum(axis=1) / layout.n_units
-        by_cluster = _expected_probs(expected, layout, space.n_categories)[:, 0]
-        moments = metric_moments(space, weights @ by_cluster)
-        named = zip(space.declared.metrics, moments, strict=True)
-        said += [f"{metric} with mean {mean:.4g}" for metric, (mean, _) in named]
-    as_what = "the look showed them" if manifest.terms.has_look else "the owner declared them"
-    assumed = f"if outcomes are as {as_what}: {', '.join(said)}" if said else _UNIFORM
+        named = zip(shown_metrics(space), scenario.moments(), strict=True)
+        said += [f"{metric.name} {metric.level(mean)}" for metric, (mean, _) in named]
+    whose = "the pilot's means" if manifest.terms.has_pilot else "the owner's baselines"
+    assumed = f"Assumes {whose}: {', '.join(said)}." if said else _UNIFORM
     if said and unknown:
-        assumed += f"; all outcomes of {', '.join(unknown)} equally likely"
-    by = manifest.columns.assigned_by
-    if layout.assigned is not None:
-        share = f"{100 * layout.assigned.correlation:.3g}%"
+        assumed += f" All values of {', '.join(unknown)} are assumed equally likely."
+    assigned = scenarios[0].layout.assigned
+    if assigned is not None:
         assumed += (
-            f"; arms were assigned by {by}, and {share} of the variance is between its groups"
+            f" Arms were assigned by {manifest.columns.randomization_unit}; "
+            f"{100 * assigned.correlation:.3g}% of the variance is between its groups."
         )
     return assumed

@@ -1,7 +1,7 @@
 """What must survive a crash, so that a release can be finished without spending its budget again.
 
 A release draws randomness up to three times: a key for rows and for private clusters, noise for a
-look, and noise for cells. Run again with the same key, noise and table it gives the same release,
+pilot, and noise for cells. Run again with the same key, noise and table it gives the same release,
 so a repeated run reveals nothing more. With the same key and another table it would show exactly
 whose outcome changed. So a run either compares the table before it uses a key again, or takes
 another key for its rows.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from clusterdp.errors import DataError
-from clusterdp.mechanisms.draw import CellRelease, checked_channel
+from clusterdp.mechanisms.draw import checked_channel
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.value_codes import ANOTHER_TABLE
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import PassResult
-    from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.mechanisms.draw import Question, ReleasedQuestion
 
 T = TypeVar("T")
 # What is written down: units were given labels; looks were drawn; the noise of cells was drawn.
@@ -101,29 +100,28 @@ def unpack_entry(stored: bytes) -> tuple[Arrays, bytes]:
     return arrays, arrays.pop(_TAG).tobytes()
 
 
-def pack_cells(questions: Sequence[CellRelease]) -> Arrays:
+def pack_cells(questions: Sequence[ReleasedQuestion]) -> Arrays:
     """The statistics and the channel of each question: a run that is resumed designs nothing."""
     arrays: Arrays = {}
-    for number, (statistics, channel) in enumerate(questions):
-        parts = dict(enumerate(statistics)) | ({} if channel is None else {_CHANNEL: channel})
+    for number, one in enumerate(questions):
+        channel = {} if one.channel is None else {_CHANNEL: one.channel}
+        parts = dict(enumerate(one.statistics)) | channel
         for part, drawn in parts.items():
             arrays |= {f"{number}.{part}.{name}": held for name, held in drawn.arrays().items()}
     return arrays
 
 
 def unpack_cells(
-    arrays: Arrays,
-    mechanisms: Sequence[Mechanism],
-    layout: Layout,
-    spaces: Sequence[CategorySpace],
-) -> tuple[CellRelease, ...]:
-    """What was kept of a release by these mechanisms, one for each question."""
+    arrays: Arrays, questions: Sequence[Question], layout: Layout
+) -> tuple[ReleasedQuestion, ...]:
+    """What was kept of a release of these questions."""
     parts: dict[str, Arrays] = {}
     for name, part in arrays.items():
         whose, _, own_name = name.rpartition(".")
         parts.setdefault(whose, {})[own_name] = part
-    questions = []
-    for number, (mechanism, space) in enumerate(zip(mechanisms, spaces, strict=True)):
+    found = []
+    for number, question in enumerate(questions):
+        space, mechanism = question.space, question.mechanism
         statistics = tuple(
             statistic.restore(
                 parts[f"{number}.{place}"], mechanism.layout_of(statistic, layout), space
@@ -133,10 +131,10 @@ def unpack_cells(
         channel = None
         if mechanism.releases_rows:
             held = parts[f"{number}.{_CHANNEL}"]
-            restored = mechanism.settled_rows(space).restore(held, space)
+            restored = question.rows.restore(held, space)
             channel = checked_channel(restored, space, mechanism)
-        questions.append(CellRelease(statistics, channel))
-    return tuple(questions)
+        found.append(question.released(statistics, channel))
+    return tuple(found)
 
 
 class Journal(Protocol):
@@ -145,17 +143,14 @@ class Journal(Protocol):
     @property
     def key(self) -> ReleaseKey:
         """The key of the release: of its labels, of the rounding of counts, of its checksums."""
-        ...
 
     @property
     def row_key(self) -> ReleaseKey:
         """The key that its rows are randomized with."""
-        ...
 
     @property
     def draws_anew(self) -> bool:
         """Whether rows get nothing from a key that another run may use with them."""
-        ...
 
     def begin_rows(self) -> None:
         """Write down that rows are about to be randomized into a folder that nobody else can read.
@@ -163,27 +158,21 @@ class Journal(Protocol):
         From now on they have a key that no run before used: which table that run read to its end
         is not known if it was killed. Rows that may be public keep their key.
         """
-        ...
 
     def give_up(self, reason: str) -> None:
         """Write down that the release can never be finished; its budget stays spent."""
-        ...
 
     def recall(self, event: Event) -> bytes | None:
         """What an earlier run kept under an event; None if it did not get that far."""
-        ...
 
     def keep(self, event: Event, drawn: bytes) -> None:
         """Write down what was drawn: the release uses no other, and its budget stays spent."""
-        ...
 
     def seal(self, manifest: bytes) -> None:
         """Write down what is about to be published."""
-        ...
 
     def commit(self, place: str) -> None:
         """The release is published at a place: wipe its secrets."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from clusterdp.releasing.stages import (
     count_and_draw,
     randomize,
     randomize_clusters,
-    take_looks,
+    take_pilots,
 )
 from clusterdp.releasing.targets import describe
 from clusterdp.statistics.noise import add_exact_noise
@@ -50,7 +50,7 @@ def run(  # noqa: PLR0913 - what is released, where to, and where randomness com
         progress: Where to report to.
 
     Returns:
-        What the target makes of it: a release in memory, or what followed from looks.
+        What the target makes of it: a release in memory, or what followed from pilots.
 
     Raises:
         ClusterDPError: If the table, a parameter or the place is wrong. Nothing is published then.
@@ -66,7 +66,7 @@ def run(  # noqa: PLR0913 - what is released, where to, and where randomness com
     )
     with target.staged(journal.key.claim()) as staged:
         folder = None if staged is None else staged.rows
-        state = take_looks(randomize_clusters(state))
+        state = take_pilots(randomize_clusters(state))
         # Before noise is drawn: nothing may fail after it that could have been checked before.
         manifest = describe(state)
         state = randomize(count_and_draw(state, folder), folder)

@@ -118,7 +118,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     clusters: Clusters | None = None,
     clip: bool = False,
     keep_order: bool = False,
-    verbose: bool = False,
+    show_row_counts: bool = False,
     aggregates: Aggregates | None = None,
     notation: Notation = PLAIN,
     engine: Engine | None = None,
@@ -134,7 +134,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         clusters: Whether clusters are private, and which are pooled; public ones by default.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
         keep_order: Publish rows in the order of the table, which is then public.
-        verbose: Say how many rows an error or a notice is about.
+        show_row_counts: Say how many rows an error or a notice is about.
         aggregates: How several rows of a unit become one, by outcome; None if each unit has one.
         notation: How outcomes that are text have numbers.
         engine: What reads the source; by default what the kind of source needs. A query to be
@@ -144,7 +144,9 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     Raises:
         DataError: If there is no such table, or it lacks a column.
     """
-    asked = TableOptions(columns, spaces, clip, keep_order, verbose, aggregates or {}, notation)
+    asked = TableOptions(
+        columns, spaces, clip, keep_order, show_row_counts, aggregates or {}, notation
+    )
     engine = engine or open_engine(source, ExitStack())
     table = engine.table(named_source(source), asked, out)
     return prepare_table(table, control, clusters or PublicClusters())

@@ -14,8 +14,8 @@ No key is used with two tables, whatever became of the table while a run that wa
 
 - Rows that begin in a private folder get a key of their own.
 - Rows that others may see, or have seen, keep their key: two keys would be two draws. So do labels
-  of private clusters, whose counts are on record. Then the second pass stores no row that anybody
-  can read before it has read all of them and compared the table.
+  of private clusters, whose counts are on record. Then the second pass stores no readable row
+  before it has read all of them and compared the table.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from clusterdp.cells.layout import EVERYONE
 from clusterdp.engines.base import BOTH_AT_ONCE, COUNTING, RANDOMIZING
 from clusterdp.errors import TableChangedError
 from clusterdp.mechanisms.draw import (
-    CellRelease,
+    Question,
     complete,
     draw_together,
-    look_notes,
+    pilot_notes,
     public_channel,
     settle,
 )
-from clusterdp.outcomes.look import look_space
+from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.releasing.journal import DRAWN, LABELLED, LOOKED, once, pack_cells, unpack_cells
 from clusterdp.releasing.prepare import asked_of
 from clusterdp.rows.keys import KeyRing
 from clusterdp.rows.tally import CountRequest
 from clusterdp.rows.value_codes import ValueCodes
-from clusterdp.spec.spec import QuestionSpec
-from clusterdp.statistics.look import DrawnLook
+from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
+from clusterdp.statistics.pilot import DrawnPilot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from clusterdp._progress import Progress, RowsDone
     from clusterdp.channels import Channel
     from clusterdp.engines.base import PassResult
+    from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.outcomes.categories import Categories
     from clusterdp.releasing.journal import Arrays, Journal
     from clusterdp.releasing.prepare import OpenTable
-    from clusterdp.spec.spec import ReleaseSpec
     from clusterdp.statistics.noise import NoiseSource
 
 
@@ -67,8 +67,8 @@ class ReleaseState:
         journal: What makes the release resumable.
         add_noise: Where noise on statistics comes from.
         progress: Where to report to.
-        looks: What was drawn first of each question; None where it has no look.
-        found: What followed from looks, in sentences; public.
+        pilots: What was drawn first of each question; None where it has no pilot.
+        found: What followed from pilots, in sentences; public.
         drawn: The noisy statistics and the channel of each question.
         counted: The pass that counted the table.
         rows: The pass that randomized rows; None where none did yet, or no rows are published.
@@ -79,9 +79,9 @@ class ReleaseState:
     journal: Journal
     add_noise: NoiseSource
     progress: Progress
-    looks: tuple[DrawnLook | None, ...] = ()
+    pilots: tuple[DrawnPilot | None, ...] = ()
     found: tuple[str, ...] = ()
-    drawn: tuple[CellRelease, ...] = ()
+    drawn: tuple[ReleasedQuestion, ...] = ()
     counted: PassResult | None = None
     rows: PassResult | None = None
 
@@ -149,10 +149,10 @@ def label_units(opened: OpenTable, journal: Journal, progress: RowsDone = no_pro
     )
 
 
-def take_looks(state: ReleaseState) -> ReleaseState:
-    """Take the looks that mechanisms ask for, and follow them.
+def take_pilots(state: ReleaseState) -> ReleaseState:
+    """Take the pilots that mechanisms ask for, and follow them.
 
-    Each question may have a look, at the units that are asked it. All are drawn together and
+    Each question may have a pilot, at the units that are asked it. All are drawn together and
     written down before they are used. All rows were checked when they were drawn, so nothing that
     follows refuses the table.
 
@@ -162,26 +162,26 @@ def take_looks(state: ReleaseState) -> ReleaseState:
     """
     questions, opened = state.spec.questions, state.opened
     wanted = {
-        number: question.mechanism.look
+        number: question.mechanism.pilot
         for number, question in enumerate(questions)
-        if question.mechanism.look is not None
+        if question.mechanism.pilot is not None
     }
     if not wanted:
-        return replace(state, looks=(None,) * len(questions))
-    bins = {number: look_space(questions[number].space.declared) for number in wanted}
-    progress = state.progress.stage("taking a look", opened.layout.n_units)
+        return replace(state, pilots=(None,) * len(questions))
+    bins = {number: pilot_space(questions[number].space.declared) for number in wanted}
+    progress = state.progress.stage("taking a pilot", opened.layout.n_units)
 
-    def draw(found: PassResult) -> dict[int, DrawnLook]:
+    def draw(found: PassResult) -> dict[int, DrawnPilot]:
         counts = {number: found.counted.totals[number].counts for number in wanted}
         return {
-            number: look.draw(counts[number].sum(axis=(0, 1)), bins[number], state.add_noise)
-            for number, look in wanted.items()
+            number: pilot.draw(counts[number].sum(axis=(0, 1)), bins[number], state.add_noise)
+            for number, pilot in wanted.items()
         }
 
-    def unpack(arrays: Arrays) -> dict[int, DrawnLook]:
+    def unpack(arrays: Arrays) -> dict[int, DrawnPilot]:
         return {
-            number: DrawnLook(statistic=look, bins=bins[number], noisy_counts=arrays[str(number)])
-            for number, look in wanted.items()
+            number: DrawnPilot(statistic=pilot, bins=bins[number], noisy_counts=arrays[str(number)])
+            for number, pilot in wanted.items()
         }
 
     drawn, _ = once(
@@ -189,7 +189,7 @@ def take_looks(state: ReleaseState) -> ReleaseState:
         LOOKED,
         read=lambda: _count_bins(state, bins, progress),
         draw=draw,
-        pack=lambda looks: {str(number): one.noisy_counts for number, one in looks.items()},
+        pack=lambda pilots: {str(number): one.noisy_counts for number, one in pilots.items()},
         unpack=unpack,
     )
     return _follow(state, tuple(drawn.get(number) for number in range(len(questions))))
@@ -213,22 +213,22 @@ def _count_bins(
     return in_bins.table.run(in_bins.pass_with(keys, counts=counts, progress=progress))
 
 
-def _follow(state: ReleaseState, looks: tuple[DrawnLook | None, ...]) -> ReleaseState:
+def _follow(state: ReleaseState, pilots: tuple[DrawnPilot | None, ...]) -> ReleaseState:
     """The same release with the outcomes and priors that looks show."""
     spec, opened = state.spec, state.opened
-    settled = settle(spec.spaces, spec.mechanisms, opened.layout, looks)
+    settled = settle(spec.questions, opened.layout, pilots)
     questions: list[QuestionSpec] = []
     found: list[str] = []
-    for before, after, look in zip(spec.questions, settled, looks, strict=True):
-        found += look_notes(before.space, before.mechanism.prior, after)
+    for before, after, pilot in zip(spec.questions, settled, pilots, strict=True):
+        found += pilot_notes(before.space, before.mechanism.prior, after)
         questions.append(
             QuestionSpec(
                 space=after.space,
                 mechanism=after.mechanism,
                 expected=before.expected
-                if look is None
-                else (tuple(after.public_prior().tolist()),),
-                declared=None if look is None else before,
+                if pilot is None
+                else (tuple(after.public_prior.tolist()),),
+                declared=None if pilot is None else before,
             )
         )
     return replace(
@@ -236,8 +236,8 @@ def _follow(state: ReleaseState, looks: tuple[DrawnLook | None, ...]) -> Release
         opened=replace(
             opened, table=replace(opened.table, spaces=tuple(one.space for one in settled))
         ),
-        spec=spec.after_looks(questions),
-        looks=looks,
+        spec=ReleaseSpec.from_questions(questions, spec.clusters, spec.provenance),
+        pilots=pilots,
         found=tuple(dict.fromkeys(found)),
     )
 
@@ -271,14 +271,14 @@ def count_and_draw(state: ReleaseState, folder: str | None) -> ReleaseState:
             asked = opened.pass_with(state.keys, counts=counts, progress=progress)
         return opened.table.run(asked)
 
-    def draw(found: PassResult) -> tuple[CellRelease, ...]:
-        state.progress.stage("drawing noise and designing the channel", 0)
+    def draw(found: PassResult) -> tuple[ReleasedQuestion, ...]:
+        state.progress.stage("drawing noise and designing the randomizer", 0)
         totals = found.counted.totals
         statistics = draw_together(totals, layout, spec.spaces, spec.mechanisms, state.add_noise)
         if known:  # rows that were written keep their channels
-            return tuple(map(CellRelease, statistics, known))
+            return tuple(map(Question.released, spec.questions, statistics, known))
         return tuple(
-            complete(one, layout, question.space, question.mechanism)
+            complete(one, layout, question)
             for one, question in zip(statistics, spec.questions, strict=True)
         )
 
@@ -288,7 +288,7 @@ def count_and_draw(state: ReleaseState, folder: str | None) -> ReleaseState:
         read=read,
         draw=draw,
         pack=pack_cells,
-        unpack=lambda arrays: unpack_cells(arrays, spec.mechanisms, layout, spec.spaces),
+        unpack=lambda arrays: unpack_cells(arrays, spec.questions, layout),
     )
     assert found is not None  # noqa: S101 - nothing is on record after it
     told = opened.telling(found.notices)
@@ -299,7 +299,7 @@ def public_channels(state: ReleaseState) -> Sequence[Channel]:
     """The channel of every question, where all of them follow from what is public; else none."""
     found = []
     for question in state.spec.questions:
-        channel = public_channel(state.opened.layout, question.space, question.mechanism)
+        channel = public_channel(state.opened.layout, question)
         if channel is None:
             return ()
         found.append(channel)

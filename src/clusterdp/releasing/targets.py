@@ -12,14 +12,14 @@ from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.manifest import Manifest
 from clusterdp.published.notes import release_notes
-from clusterdp.published.release import Release, ReleasedQuestion
+from clusterdp.published.release import Release
 from clusterdp.published.tables import cells_table, stacked, totals_table
 from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,
     INDEX,
-    LOOK,
     MANIFEST,
+    PILOT,
     README,
     TOTALS,
     FileSum,
@@ -46,11 +46,9 @@ class ReleaseTarget(Protocol[R_co]):
 
         None is for memory: rows are then a frame.
         """
-        ...
 
     def finish(self, state: ReleaseState, manifest: Manifest, staged: Staged | None) -> R_co:
         """What is published of a release whose noise is drawn and whose rows are randomized."""
-        ...
 
 
 def describe(state: ReleaseState) -> Manifest:
@@ -62,6 +60,7 @@ def describe(state: ReleaseState) -> Manifest:
         opened.table.columns.as_published(),
         pooling=opened.pooling,
         aggregates=opened.table.aggregates,
+        clip=opened.table.clip,
         row_order=opened.table.row_order,
         asking=opened.asking,
     )
@@ -81,20 +80,12 @@ class MemoryTarget:
         return Release(
             units=None if state.rows is None else state.rows.rows,
             cells=opened.table.like(cells_table(opened.encoder, layout, state.drawn)),
-            questions=tuple(
-                ReleasedQuestion(
-                    space=question.space,
-                    mechanism=question.mechanism,
-                    statistics=cells.statistics,
-                    channel=cells.channel,
-                )
-                for question, cells in zip(state.spec.questions, state.drawn, strict=True)
-            ),
-            guarantee=state.spec.terms.to_guarantee(),
+            questions=state.drawn,
+            guarantee=state.spec.terms.guarantee,
             columns=opened.table.columns.as_published(),
             layout=layout,
             notes=release_notes(manifest, layout, [cells.channel for cells in state.drawn]),
-            looks=state.looks,
+            pilots=state.pilots,
             asking=opened.asking,
             response=state.spec.clusters.response,
             assignment=state.spec.clusters.probs(layout),
@@ -124,7 +115,7 @@ class FolderTarget:
     def finish(
         self, state: ReleaseState, manifest: Manifest, staged: Staged | None
     ) -> tuple[str, ...]:
-        """Write everything but rows, the manifest last; what followed from looks, in sentences."""
+        """Write everything but rows, the manifest last; what followed from pilots, in sentences."""
         assert staged is not None  # noqa: S101 - see `staged`
         state.progress.stage("sealing the folder", 0)
         folder = staged.files
@@ -151,7 +142,7 @@ class FolderTarget:
 
 
 def _tables(state: ReleaseState) -> dict[str, pl.DataFrame | None]:
-    """The tables beside the rows, by the names of their files; None where there is none."""
+    """The tables next to the rows, by the names of their files; None where one is missing."""
     layout, encoder = state.opened.layout, state.opened.encoder
     names = state.opened.table.columns.question_names
     of_questions = [
@@ -159,7 +150,9 @@ def _tables(state: ReleaseState) -> dict[str, pl.DataFrame | None]:
     ]
     totals = [totals_table(encoder.arms.values, layout, one.statistics) for one in state.drawn]
     return {
-        LOOK: stacked([None if look is None else look.to_table() for look in state.looks], names),
+        PILOT: stacked(
+            [None if pilot is None else pilot.to_table() for pilot in state.pilots], names
+        ),
         CELLS: cells_table(encoder, layout, state.drawn),
         TOTALS: stacked(totals, names),
         CHANNELS: stacked(of_questions, names),

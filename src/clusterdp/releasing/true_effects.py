@@ -16,8 +16,8 @@ from clusterdp.estimation.means.responses import CellMoments
 from clusterdp.estimation.metrics.observed import missing_notes
 from clusterdp.estimation.metrics.sample_ratio import layout_notes, sample_ratio_notes
 from clusterdp.estimation.report.results import Estimate
+from clusterdp.outcomes.baseline import choose_categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.reference import choose_categories
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.tally import CountRequest
 from clusterdp.spec.columns import Columns
@@ -37,7 +37,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     unit: str,
     arm: str,
     cluster: str,
-    implies: Iterable[str] = (),
+    constraint: Iterable[str] = (),
     metric: Iterable[str] = (),
     missing: Iterable[str] = (),
     control: Any = None,
@@ -46,7 +46,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
 ) -> Estimate:
     """Effects from the true outcomes, for the owner's eyes: this result is not private."""
     given = dict(locals())
-    declared = declare(outcomes, implications=implies, metrics=metric, missing=missing)
+    declared = declare(outcomes, constraints=constraint, metrics=metric, missing=missing)
     space, _ = choose_categories(declared, {})
     columns = Columns(
         unit=unit, arm=arm, cluster=cluster, outcomes=declared.names, missing=declared.missing
@@ -72,7 +72,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     ratio_notes = sample_ratio_notes(layout)
     remarks = [*layout_notes(layout, estimator), *ratio_notes]
     remarks += [Note(text, Weight.SCOPE) for text in missing_notes(declared)]
-    warnings, notes = sorted_notes(remarks)
+    notes = sorted_notes(remarks)
     return Estimate(
         effects=with_families(effects, VARYING),
         treatment=arm,
@@ -80,11 +80,12 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
         mechanism="true outcomes (not private)",
         guarantee=None,
         origin=Origin.from_layout(
-            frame, layout, shares, call_text(estimate_without_privacy, given)
+            frame, layout, cluster, shares, call_text(estimate_without_privacy, given)
         ),
         family=VARYING,
-        warnings=warnings,
-        notes=notes,
+        warnings=notes[Weight.WARNING],
+        notes=notes[Weight.SCOPE],
+        method=notes[Weight.METHOD],
         checks=(arms_check(layout, ratio_notes),),
     )
 

@@ -33,17 +33,35 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
             raise missing_column(name, part, schema)
     check_ids(columns.unit, schema[columns.unit])
     for name in columns.outcomes:
-        kind = schema[name]
-        if not holds_outcomes(kind):
-            raise DataError(
-                f"column {name!r} (outcome) holds {_named(kind)}, not numbers; convert it to a "
-                f"number per unit, such as 0 and 1, or declare its two labels: {name}=no,yes"
-            )
-    assigned = () if columns.assigned_by is None else (columns.assigned_by,)
+        _check_outcome(name, schema[name])
+    assigned = () if columns.randomization_unit is None else (columns.randomization_unit,)
     cut_by = [name for names in columns.breakdowns for name in names]
     check_label_types(schema, [*columns.cell, *assigned], cut_by)
     for name in columns.kept:
         check_kept(name, schema[name])
+
+
+def check_unread(schema: Mapping[str, pl.DataType], names: Iterable[str], labels: Labels) -> None:
+    """Raise a DataError if a column of outcomes that nobody has read yet cannot hold them.
+
+    Text may hold numbers, and a column without a type may be filled later.
+    """
+    import polars as pl
+
+    for name in names:
+        kind = schema.get(name, pl.Null())
+        if name in labels:
+            check_holds_labels(name, labels[name], kind)
+        elif not isinstance(kind, pl.String | pl.Null):
+            _check_outcome(name, kind)
+
+
+def _check_outcome(name: str, kind: pl.DataType) -> None:
+    if not holds_outcomes(kind):
+        raise DataError(
+            f"column {name!r} (outcome) holds {_named(kind)}, not numbers; convert it to a "
+            f"number per unit, such as 0 and 1, or declare its two labels: {name}=no,yes"
+        )
 
 
 def check_ids(name: str, kind: pl.DataType) -> None:
@@ -58,8 +76,8 @@ def check_kept(name: str, kind: pl.DataType) -> None:
     """Raise a DataError unless a column can be published as it is."""
     if not is_publishable(kind):
         raise DataError(
-            f"column {name!r} (kept) holds {_named(kind)}; only numbers of up to 64 bits, text, "
-            "booleans, dates and times can be kept: convert it"
+            f"column {name!r} (passthrough) holds {_named(kind)}; only numbers of up to 64 bits, "
+            "text, booleans, dates and times can be published unchanged: convert it"
         )
 
 
@@ -77,7 +95,7 @@ def check_label_types(
         if not holds_groups(schema[name]):
             raise DataError(
                 f"column {name!r} (breakdown) holds {_named(schema[name])}; groups must be text, "
-                "integers, dates or booleans: cut numbers with decimals into classes first"
+                "integers, dates or booleans: group numbers with decimals first"
             )
 
 
@@ -217,12 +235,48 @@ class TextKind(NamedTuple):
     Attributes:
         pattern: What it looks like.
         named: What it is called.
-        remedy: What to do about it.
+        remedy: What to do about it; None if separators are to be declared.
+        decimal: What separates decimals in it; None if nothing does.
+        thousands: What separates thousands in it; None if nothing does.
     """
 
     pattern: str
     named: str
-    remedy: str
+    remedy: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+
+    def advice(self, name: str, notation: Notation) -> str:
+        """What to do about it in a column, where numbers were declared to be written some way."""
+        if self.remedy is not None:
+            return self.remedy.format(name=name)
+        declared, dropped = [], []
+        if self.thousands not in {None, notation.thousands}:
+            declared.append(_option("thousands", self.thousands))
+        elif self.thousands is None and self.decimal == notation.thousands:
+            dropped.append(_option("thousands", notation.thousands))
+        if self.decimal not in {None, notation.decimal}:
+            plain = self.decimal == PLAIN.decimal
+            (dropped if plain else declared).append(
+                _option("decimal", notation.decimal if plain else self.decimal)
+            )
+        parts = (("declare them: ", declared), ("leave out ", dropped))
+        return "; ".join(verb + " and ".join(options) for verb, options in parts if options)
+
+
+def _option(name: str, mark: str | None) -> str:
+    """An option that declares a separator, in Python and on the command line."""
+    return f"{name}={mark!r} (--{name} {mark if mark in {',', '.'} else repr(mark)})"
+
+
+def _grouped(thousands: str, named: str) -> tuple[TextKind, ...]:
+    """Numbers with separated thousands, by what separates their decimals."""
+    whole = f"^[+-]?[0-9]{{1,3}}(?:[{_THOUSANDS[thousands]}][0-9]{{3}})+"
+    return (
+        TextKind(rf"{whole},[0-9]*$", named, decimal=",", thousands=thousands),
+        TextKind(rf"{whole}\.[0-9]*$", named, decimal=".", thousands=thousands),
+        TextKind(rf"{whole}$", named, thousands=thousands),
+    )
 
 
 # In the order in which they are named: the first one that a column has.
@@ -230,38 +284,29 @@ TEXT_KINDS = (
     TextKind(
         r"^[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]*)?$",
         "points between thousands, as in 1.000,5",
-        "declare them: thousands='.', decimal=',' (--thousands . --decimal ,)",
+        decimal=",",
+        thousands=".",
+    ),
+    *_grouped(" ", "spaces between thousands, as in 1 000"),
+    *_grouped("'", "apostrophes between thousands, as in 1'000"),
+    TextKind(r"^[+-]?[0-9]*,(?:[0-9]{1,2}|[0-9]{4,})$", "decimal commas, as in 0,5", decimal=","),
+    TextKind(
+        r"^[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*|,[0-9]{3})$",
+        "commas between thousands, as in 1,000.5",
+        decimal=".",
+        thousands=",",
     ),
     TextKind(
-        "^[+-]?[0-9]{1,3}(?:[ \u00a0\u202f][0-9]{3})+(?:[.,][0-9]*)?$",
-        "spaces between thousands, as in 1 000",
-        "declare them: thousands=' ' (--thousands ' ')",
-    ),
-    TextKind(
-        "^[+-]?[0-9]{1,3}(?:['\u2019][0-9]{3})+(?:[.,][0-9]*)?$",
-        "apostrophes between thousands, as in 1'000",
-        'declare them: thousands="\'" (--thousands "\'")',
-    ),
-    TextKind(
-        r"^[+-]?[0-9]*,(?:[0-9]{1,2}|[0-9]{4,})$",
-        "decimal commas, as in 0,5",
-        "declare them: decimal=',' (--decimal ,)",
-    ),
-    TextKind(
-        r"^[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?$",
+        r"^[+-]?[0-9]{1,3},[0-9]{3}$",
         "commas before three digits, as in 1,000",
         "declare what they separate: thousands=',' (--thousands ,) or decimal=',' (--decimal ,)",
     ),
-    TextKind(
-        r"^[+-]?[0-9]*\.[0-9]*$",
-        "decimal points, as in 0.5",
-        "declare them: decimal='.' (--decimal .)",
-    ),
+    TextKind(r"^[+-]?[0-9]*\.[0-9]*$", "decimal points, as in 0.5", decimal="."),
     TextKind("^.*[0-9] ?%$", "percent signs", "remove them from the column"),
     TextKind(
         r"^(?:[^0-9]*\p{Sc}.*|.*\p{Sc}[^0-9]*"
         r"|\p{L}{1,4} ?[+-]?[0-9][^\p{L}]*|[^\p{L}]*[0-9] ?\p{L}{1,4}\.?)$",
-        "a currency sign or a unit beside the number",
+        "a currency sign or a unit next to the number",
         "remove it from the column",
     ),
     TextKind(

@@ -75,7 +75,7 @@ class RowCodes(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether every row has a plain id, a cluster, and outcomes that break no implication."""
+        """Whether every row has a plain id, a cluster, and outcomes that break no constraint."""
         lacking = self.n_without_id or self.n_unplain_ids or self.n_unlabelled
         return not lacking and all(question.sound for question in self.questions)
 

@@ -243,7 +243,7 @@ def check_given_back(
         frame_like(read, given, row)
     except _evaluation_errors() as error:
         why = f"{read.implementation} cannot hold it ({type(error).__name__})"
-        raise_alone(DataError(f"a kept column has a type that cannot be given back: {why}"))
+        raise_alone(DataError(f"a passthrough column has a type that cannot be given back: {why}"))
 
 
 def frame_like(read: nw.DataFrame[Any], given: Any, published: pl.DataFrame) -> Any:

@@ -151,8 +151,8 @@ class IdCollector:
             repeated = np.concatenate(list(threads.map(self._repeated, range(2**self._part_bits))))
         if not len(repeated):
             return 0
-        suspects = reread(repeated)
-        return len(suspects) - suspects.n_unique()
+        reread_ids = reread(repeated)
+        return len(reread_ids) - reread_ids.n_unique()
 
     def _repeated(self, part: int) -> WordArray:
         """The hashes of a part that occur more than once."""

@@ -374,7 +374,7 @@ class Fingerprint:
     """The sum of the checksum words of some rows.
 
     It distinguishes tables that differ by accident, as when a file is replaced between two passes.
-    It does not protect against somebody who chooses ids to get the same sum.
+    It does not protect against an attacker who chooses ids to get the same sum.
 
     Attributes:
         n_rows: How many rows.

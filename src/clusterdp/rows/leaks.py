@@ -1,10 +1,10 @@
-"""Safety nets: do kept columns, or the order of rows, reveal outcomes? They only warn.
+"""Safety checks: do passthrough columns, or the order of rows, reveal outcomes? They only warn.
 
-A column that is published as it is may be a copy of the outcome. A table sorted by its outcome
-would reveal every outcome, whatever noise is added. Rows are published in the order of ids. The
-order of the table is visible in two cases: ids were assigned in that order, or the owner declares
-it public and keeps it. Nets never decide whether a release is published: such a decision would
-depend on many true outcomes at once, and would itself need a privacy budget.
+A column that is published as it is may be a copy of the outcome. Rows in the order of outcomes
+would reveal every outcome, whatever noise is added. Rows are published in the order of ids, or in
+that of the table if the owner declares it public and keeps it. Nets never decide whether a release
+is published: such a decision would depend on many true outcomes at once, and would itself need a
+privacy budget.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp._named import unnamed
+from clusterdp.rows.id_order import sorted_rows
 from clusterdp.rows.value_codes import plain_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import polars as pl
 
@@ -101,7 +101,7 @@ def reveals_outcome(*, n_rows: int, n_right: int, n_right_blindly: int) -> bool:
 
 
 def column_reveals_outcome(shared: IntArray, rare: IntArray, n_right: int) -> bool:
-    """Whether a column gives outcomes away: over all rows, or where its values are shared.
+    """Whether a column reveals outcomes: over all rows, or where its values are shared.
 
     Rare values are taken together as one value. Left out, they would hide where rare outcomes went:
     they may be all of them, as in a copy of the outcome, or hold them by chance.
@@ -124,7 +124,7 @@ def column_reveals_outcome(shared: IntArray, rare: IntArray, n_right: int) -> bo
 
 
 def counts_reveal_outcome(counts: IntArray) -> bool:
-    """Whether a column gives outcomes away, from its counts; axes `[value, outcome]`."""
+    """Whether a column reveals outcomes, from its counts; axes `[value, outcome]`."""
     return column_reveals_outcome(*shared_and_rare(counts))
 
 
@@ -174,7 +174,7 @@ class NumberSample:
         return ALL_WORDS, values.view(np.uint64), counts
 
     def reveals_outcome(self) -> bool:
-        """Whether the column gives outcomes away."""
+        """Whether the column reveals outcomes."""
         numbers, classes = self._rows()
         ends = bin_ends(numbers)
         kinds = bins_of(numbers, ends) * self._n_classes + classes
@@ -192,7 +192,7 @@ class ValueCounter:
     """
 
     def __init__(self, n_classes: int, most: int) -> None:
-        """Of no rows; `most` is how many counts are held in the end, zeros too."""
+        """Without rows yet; `most` is how many counts are held in the end, zeros too."""
         self._n_classes, self._most, self._limit = n_classes, most, ALL_WORDS
         self._lock = threading.Lock()
         self._held: list[pl.DataFrame] = []
@@ -232,142 +232,149 @@ class ValueCounter:
         return self._limit, values, counts
 
     def reveals_outcome(self) -> bool:
-        """Whether the column gives outcomes away."""
+        """Whether the column reveals outcomes."""
         return counts_reveal_outcome(self.counted()[2])
 
 
 def leak_notice(name: str, secret: tuple[str, ...], *, is_cluster: bool) -> str:
     """The warning to the owner about a column that reveals outcomes, or a private cluster."""
-    what = "cluster, which is private" if is_cluster else "outcome"
+    what = "cluster" if is_cluster else "outcome"
     return (
-        f"column {name!r} is kept and gives {', '.join(map(repr, secret))} away almost surely: "
-        f"publishing it publishes the {what}. Do not share the folder"
+        f"passthrough column {name!r} almost certainly reveals {', '.join(map(repr, secret))}, a "
+        f"private {what}. Do not share the folder: remove the column, and publish again"
     )
 
 
-# Standard deviations by which a table in arbitrary order is never off: a false alarm every 1e8
+# Standard deviations by which a table in arbitrary order is never off: a false positive every 1e8
 # tables even for rare binary outcomes, whose pairs vary most.
 _TOO_MANY = 8.0
-# Of a large table, blocks of rows are looked at, as many as hold about this many rows; and of
-# successive rows, those in the beginning of each batch, since sorting all of them costs too much.
-_LOOKED_AT, _BLOCK_ROWS = 2**21, 2**18
-_STRETCH = 2**11
-# Ids follow the order of the table if this share of successive ids rises, or falls; and the order
-# follows a column if this share of its successive values does.
+# Of a large table, blocks of rows are looked at, as many as hold about this many rows.
+_LOOKED_AT, _BLOCK_ROWS = 2**20, 2**18
+# The order follows a column if this share of its successive values rises, or falls.
 _FOLLOWING = 0.9
 # An odd number, by which the words of several columns are mixed.
 _MIXING = np.uint64(0x9E3779B97F4A7C15)
+_ID, _CELL = "id", "cell"
 
 
 class RowOrder:
-    """Where the rows of each stratum and outcome stand in a table.
+    """Whether the order in which rows are published reveals outcomes, or private clusters.
 
-    Strata are cells, divided by public columns that the order of the table follows: what order
-    tells by way of these, everybody knows. There are two statistics, both of order within strata:
-    whether rows of one outcome stand earlier than others (as in a sorted table), and whether
-    successive rows share their outcome (as in a table sorted in blocks).
+    Rows stand in the order of ids, or in that of the table if the owner keeps it. They are compared
+    within strata: cells, divided by public columns that this order follows, since what the order
+    tells by way of these, everybody knows. Private clusters are compared within arms.
+
+    Args:
+        secrets: The columns of each secret: outcomes by question, then a private cluster.
+        n_questions: How many of these are outcomes.
+        n_arms: Cells are pairs of cluster and arm.
+        n_rows: The rows of the table.
     """
 
-    def __init__(self, n_outcomes: int, n_rows: int) -> None:
-        self._n_rows, self._n_outcomes = n_rows, n_outcomes
+    def __init__(
+        self, secrets: Sequence[tuple[str, ...]], n_questions: int, n_arms: int, n_rows: int
+    ) -> None:
+        self._secrets, self._n_questions, self._n_arms = secrets, n_questions, n_arms
         self._one_in = -(-n_rows // _LOOKED_AT)
-        # Strata and outcomes of rows, and the place of the first one.
-        self._held: list[tuple[int, WordArray, CodeArray]] = []
-        # Strata of successive rows.
-        self._pairs: list[WordArray] = []
-        self._n_equal = 0
-        self._n_steps = self._n_rising = 0
+        # Rows with their public columns and secrets, by the place of the first one.
+        self._held: dict[int, pl.DataFrame] = {}
         self._lock = threading.Lock()
 
-    def add(self, first_row: int, ids: pl.Series, strata: WordArray, outcomes: CodeArray) -> None:
+    def add(
+        self,
+        first_row: int,
+        ids: pl.Series,
+        cells: IntArray,
+        public: Iterable[pl.Series],
+        secrets: Iterable[CodeArray],
+    ) -> None:
         """Take in successive rows, of which the first stands at `first_row`. Thread-safe."""
+        import polars as pl
+
         if first_row // _BLOCK_ROWS % self._one_in:
             return
-        order = np.argsort(strata[:_STRETCH], kind="stable")
-        sorted_strata, sorted_outcomes = strata[order], outcomes[order]
-        same = sorted_strata[1:] == sorted_strata[:-1]
-        equal = sorted_outcomes[1:] == sorted_outcomes[:-1]
-        some_ids = ids[:_STRETCH]
-        n_rising = int((some_ids[:-1] < some_ids[1:]).sum())
+        shown = {f"public {place}": plain_column(one) for place, one in enumerate(public)}
+        hidden = {f"secret {place}": pl.Series(one) for place, one in enumerate(secrets)}
+        rows = pl.DataFrame({_ID: ids, _CELL: pl.Series(cells), **shown, **hidden})
         with self._lock:
-            self._n_steps += max(len(some_ids) - 1, 0)
-            self._n_rising += n_rising
-            self._held.append((first_row, strata, outcomes))
-            self._pairs.append(sorted_strata[1:][same])
-            self._n_equal += int(equal[same].sum())
+            self._held[first_row] = rows
 
-    def notices(self, *, keep_order: bool, cluster: str | None = None) -> tuple[str, ...]:
-        """The warning to the owner if the order reveals outcomes beyond chance.
+    def notices(self, *, keep_order: bool) -> tuple[str, ...]:
+        """The warnings to the owner if the order reveals secrets beyond chance.
 
         Args:
             keep_order: Whether rows are published in the order of the table.
-            cluster: The private cluster that was taken in as outcomes, by arm; None if outcomes
-                were, by cell.
         """
-        shown = keep_order or self._ids_follow()
-        if not shown or not self._depends():
-            return ()
-        what = ("outcomes", "within cells, rows of one outcome")
-        if cluster is not None:
-            what = (f"{cluster!r}", "it is private, and rows of one cluster")
-        why = (
-            "that order is published. Do not share the folder; release without keep_order"
-            if keep_order
-            else "ids follow that order. Do not share the folder; give units other ids"
-        )
-        text = (
-            f"the order of the table gives {what[0]} away: {what[1]} stand together or before "
-            f"others far more than chance allows, and {why}"
-        )
-        return (text,)
+        import polars as pl
 
-    def _depends(self) -> bool:
-        """Whether outcomes follow the order within strata, far beyond chance."""
         if not self._held:
-            return False
-        _, words, codes = zip(*self._held, strict=True)
-        strata, numbers = np.unique(np.concatenate(words), return_inverse=True)
-        pairs = numbers * self._n_outcomes + np.concatenate(codes)
-        # Kinds are pairs of stratum and outcome, of those that some row has.
-        kinds, of_rows = np.unique(pairs, return_inverse=True)
-        kind_strata = kinds // self._n_outcomes
-        # Counted from the middle, so that sums stay small.
-        places = [np.arange(len(one), dtype=np.float64) + first for first, one, _ in self._held]
-        place = np.concatenate(places) - (self._n_rows - 1) / 2
-        sizes, counts = np.bincount(numbers), np.bincount(of_rows)
-        # Kruskal–Wallis within strata: Σ n_y(mean place of y − mean place)²/variance of places.
-        means = np.bincount(numbers, place) / sizes
-        spread = (np.bincount(numbers, place**2) - sizes * means**2) / np.maximum(sizes - 1, 1)
-        shifts = np.bincount(of_rows, place) / counts - means[kind_strata]
-        between = np.bincount(kind_strata, counts * shifts**2)
-        free = np.bincount(kind_strata) - 1
-        is_usable = (free > 0) & (spread > 0)
-        excess = float((between[is_usable] / spread[is_usable]).sum() - free.sum())
-        if excess > _TOO_MANY * math.sqrt(2 * float(free.sum()) + 16):
-            return True
-        # Successive rows share outcomes with π = Σ N_y(N_y−1)/(n(n−1)) by chance.
-        equal = np.bincount(kind_strata, counts * (counts - 1))
-        equal_prob = equal / np.maximum(sizes * (sizes - 1), 1)
-        probs = equal_prob[np.searchsorted(strata, np.concatenate(self._pairs))]
-        variance = float((probs * (1 - probs)).sum())
-        return self._n_equal - float(probs.sum()) > _TOO_MANY * math.sqrt(variance + 1)
-
-    def _ids_follow(self) -> bool:
-        return _rises_or_falls(self._n_rising, self._n_rising, self._n_steps)
+            return ()
+        rows = pl.concat(self._held[first] for first in sorted(self._held))
+        rows = rows if keep_order else sorted_rows(rows, _ID)
+        cells, found = rows[_CELL].to_numpy(), dict[str, None]()
+        strata = _strata(cells, (one for one in rows if one.name.startswith("public")))
+        for place, names in enumerate(self._secrets):
+            is_cluster = place >= self._n_questions
+            within = (cells % self._n_arms).astype(np.uint64) if is_cluster else strata
+            if _follows_order(within, rows[f"secret {place}"].to_numpy()):
+                cluster = names[0] if is_cluster else None
+                found[_order_notice(cluster, keep_order=keep_order)] = None
+        return tuple(found)
 
 
-def strata_of(cells: IntArray, batch: pl.DataFrame, public: Iterable[str]) -> WordArray:
-    """The stratum of each row: its cell, and its values of columns that the order follows.
+def _order_notice(cluster: str | None, *, keep_order: bool) -> str:
+    """The warning about an order that reveals outcomes, or a private cluster."""
+    what = ("outcomes", "within a cluster and arm, rows with the same outcome")
+    if cluster is not None:
+        what = (f"{cluster!r}", "rows of the same private cluster")
+    order, remedy = ("order of ids", "give units other ids")
+    if keep_order:
+        order, remedy = ("published row order", "release without keep_order")
+    return (
+        f"the {order} reveals {what[0]}: {what[1]} are grouped far more than by chance. Do not "
+        f"share the folder; {remedy}"
+    )
 
-    Args:
-        cells: Codes of cells.
-        batch: Successive rows.
-        public: Columns that are published as they are.
+
+def _follows_order(strata: WordArray, outcomes: CodeArray) -> bool:
+    """Whether outcomes follow the order of rows within strata, far beyond chance.
+
+    There are two statistics: whether rows of one outcome stand earlier than others (as in a sorted
+    table), and whether successive rows share their outcome (as in a table sorted in blocks).
     """
+    _, numbers = np.unique(strata, return_inverse=True)
+    # Kinds are pairs of stratum and outcome, of those that some row has.
+    pairs = numbers * (int(outcomes.max()) + 1) + outcomes
+    _, firsts, of_rows = np.unique(pairs, return_index=True, return_inverse=True)
+    kind_strata = numbers[firsts]
+    # Counted from the middle, so that sums stay small.
+    place = np.arange(len(strata)) - (len(strata) - 1) / 2
+    sizes, counts = np.bincount(numbers), np.bincount(of_rows)
+    # Kruskal–Wallis within strata: Σ n_y(mean place of y − mean place)²/variance of places.
+    means = np.bincount(numbers, place) / sizes
+    spread = (np.bincount(numbers, place**2) - sizes * means**2) / np.maximum(sizes - 1, 1)
+    shifts = np.bincount(of_rows, place) / counts - means[kind_strata]
+    between = np.bincount(kind_strata, counts * shifts**2)
+    free = np.bincount(kind_strata) - 1
+    is_usable = (free > 0) & (spread > 0)
+    excess = float((between[is_usable] / spread[is_usable]).sum() - free.sum())
+    if excess > _TOO_MANY * math.sqrt(2 * float(free.sum()) + 16):
+        return True
+    # Successive rows share outcomes with π = Σ N_y(N_y−1)/(n(n−1)) by chance.
+    equal = np.bincount(kind_strata, counts * (counts - 1))
+    order = np.argsort(numbers, kind="stable")
+    same = np.diff(numbers[order]) == 0
+    probs = (equal / np.maximum(sizes * (sizes - 1), 1))[numbers[order][1:][same]]
+    n_equal = int((np.diff(of_rows[order]) == 0).sum())
+    variance = float((probs * (1 - probs)).sum())
+    return n_equal - float(probs.sum()) > _TOO_MANY * math.sqrt(variance + 1)
+
+
+def _strata(cells: IntArray, public: Iterable[pl.Series]) -> WordArray:
+    """The stratum of each row: its cell, and its values of columns that the order follows."""
     strata = cells.astype(np.uint64)
-    for name in public:
-        values = plain_column(unnamed(batch[name]))
-        if _is_followed(values[:_STRETCH]):
+    for values in public:
+        if _is_followed(values):
             strata = strata * _MIXING ^ values.hash().to_numpy()
     return strata
 
@@ -375,17 +382,7 @@ def strata_of(cells: IntArray, batch: pl.DataFrame, public: Iterable[str]) -> Wo
 def _is_followed(values: pl.Series) -> bool:
     """Whether successive rows mostly share a value, or values rise or fall."""
     n_steps = len(values) - 1
-    if n_steps < 1:
-        return False
     before, after = values[:-1], values[1:]
-    n_equal = int(before.eq_missing(after).sum())
-    if n_equal > n_steps / 2 or values.dtype.is_nested():
-        return n_equal > n_steps / 2
-    n_rising = int((before < after).sum())
-    return _rises_or_falls(n_rising, n_rising + n_equal, n_steps)
-
-
-def _rises_or_falls(n_rising: int, n_not_falling: int, n_steps: int) -> bool:
-    """Whether nearly all steps go one way; those that go nowhere count either way."""
-    rises = n_not_falling >= _FOLLOWING * n_steps
-    return n_steps > 0 and (rises or n_rising <= (1 - _FOLLOWING) * n_steps)
+    n_equal, n_rising = int(before.eq_missing(after).sum()), int((before < after).sum())
+    rises = n_rising + n_equal >= _FOLLOWING * n_steps
+    return n_equal > n_steps / 2 or rises or n_rising <= (1 - _FOLLOWING) * n_steps

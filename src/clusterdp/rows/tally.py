@@ -176,7 +176,7 @@ class QuestionTally:
         groups: Weighted sums of metrics, then of their squares, by the groups of every level; axes
             `[place, 2 * metric]`.
         flaws: Rows without an outcome, rows with one outside its space, other rows that break an
-            implication; then, for each outcome, rows that were clipped. Axes `[3 + outcome]`.
+            constraint; then, for each outcome, rows that were clipped. Axes `[3 + outcome]`.
     """
 
     def __init__(self, plan: QuestionCountPlan) -> None:

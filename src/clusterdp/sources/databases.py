@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp._named import columns
 from clusterdp.errors import DataError
+from clusterdp.sources.source import ColumnRequest
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp.sources.source import ColumnRequest, NamedSource
+    from clusterdp.sources.source import NamedSource
 
 
 class Query(ABC):
@@ -106,6 +107,16 @@ def store_query(source: NamedSource, wanted: ColumnRequest, folder: Path) -> pl.
     if not held:
         return _with_unread(pl.LazyFrame(), names, {})
     return _with_unread(pl.scan_parquet(stored, glob=False), names, {})
+
+
+def query_types(source: NamedSource) -> dict[str, pl.DataType | None]:
+    """The columns of a query and their declared types; no row of it is fetched.
+
+    SQLite declares none: each of its values has a type of its own.
+    """
+    with _running(source, ColumnRequest(public=()), None) as query:
+        types = {} if source.database == "sqlite" else query.schema(query.names)
+        return {name: types.get(name) for name in query.names}
 
 
 def read_query(source: NamedSource, wanted: ColumnRequest, hidden: Collection[str]) -> pl.LazyFrame:

@@ -135,11 +135,11 @@ def running_duckdb(
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         # These speak of the query alone; other errors quote values.
         reason = str(error).strip().split("\n", 1)[0]
-        raise DataError(f"DuckDB refused the query: {reason}") from None
+        raise DataError(f"DuckDB rejected the query: {reason}") from None
     except duckdb.PermissionException:
         raise DataError(
-            "DuckDB refused the query: it may read the database file alone; to query other files, "
-            "give duckdb:// as the source"
+            "DuckDB rejected the query: it may read the database file only; to query other "
+            "files, give duckdb:// as the source"
         ) from None
     except duckdb.OutOfMemoryException:
         raise DataError(

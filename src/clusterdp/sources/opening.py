@@ -6,22 +6,35 @@ folder, or those that a glob names.
 
 from __future__ import annotations
 
+import csv
 import glob
+import json
 import re
+from contextlib import contextmanager
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clusterdp._named import columns
 from clusterdp.errors import DataError, ParameterError, raise_alone
-from clusterdp.sources.databases import read_query, store_query
-from clusterdp.sources.text import COMPRESSED, TEXT, open_lines, open_text
+from clusterdp.sources.databases import query_types, read_query, store_query
+from clusterdp.sources.source import ColumnRequest
+from clusterdp.sources.text import (
+    COMPRESSED,
+    LINES,
+    TEXT,
+    find_delimiter,
+    first_line,
+    open_lines,
+    open_text,
+)
 from clusterdp.storage.store import ObjectStore, is_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     import polars as pl
 
-    from clusterdp.sources.source import ColumnRequest, NamedSource
+    from clusterdp.sources.source import NamedSource
     from clusterdp.sources.text import FoundFiles
 
 
@@ -47,7 +60,7 @@ def open_source(
 def open_unstored(
     source: NamedSource, wanted: ColumnRequest, hidden: Collection[str] = ()
 ) -> pl.LazyFrame:
-    """As `open_source`, with nothing stored anywhere: for those who need some columns alone.
+    """As `open_source`, with nothing stored anywhere: for callers that need only some columns.
 
     Of a file, columns are read when they are asked for. A query is run at once, into memory, for
     the columns that are wanted and not hidden.
@@ -66,8 +79,7 @@ def open_unstored(
 
 
 _PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".ipc", ".feather")
-_LINES = (".ndjson", ".jsonl")
-_COMPRESSIBLE = (*TEXT, *_LINES)
+_COMPRESSIBLE = (*TEXT, *LINES)
 _IN_PYTHON = "read it in Python, and give the frame: clusterdp.publish(pandas.{}(...), ...)"
 _QUERIED = "give {}:///FILE, and a query (--query; of your segments --segments-query)"
 # What cannot be read, and the way that works.
@@ -82,7 +94,7 @@ _REMEDIES = {
     ".json": "write one object per line into an .ndjson file: jq -c '.[]' FILE > FILE.ndjson",
     **dict.fromkeys(
         (".zip", ".bz2", ".xz", ".7z", ".tar", ".tgz", *COMPRESSED),
-        "unpack it; of compressed files .csv.gz, .csv.zst, .ndjson.gz and their like are read",
+        "unpack it; of compressed files .csv.gz, .csv.zst, .ndjson.gz and similar can be read",
     ),
     **dict.fromkeys((".sqlite", ".sqlite3", ".db"), _QUERIED.format("sqlite")),
     ".duckdb": _QUERIED.format("duckdb"),
@@ -94,10 +106,17 @@ def scan_files(source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
     """A query over files.
 
     Raises:
-        DataError: If there are none, or they cannot be read as what they are.
+        DataError: If no file is found, or files cannot be read as what they are.
     """
-    import polars as pl
+    found, kind = _found_kind(source)
+    with _file_errors(source, kind):
+        query = _scan(kind, found, source, wanted)
+        query.collect_schema()
+    return query
 
+
+def _found_kind(source: NamedSource) -> tuple[FoundFiles, str]:
+    """The files of a source, and what kind they are of."""
     found: FoundFiles = (
         find_objects(source.name) if is_store(source.name) else (_find_files(source.name), {})
     )
@@ -110,12 +129,93 @@ def scan_files(source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
             f"delimiter (--delimiter) belongs to text files, and {source} is {kind[1:]}; leave it "
             "out"
         )
+    return found, kind
+
+
+@contextmanager
+def _file_errors(source: NamedSource, kind: str) -> Iterator[None]:
+    """Errors of Polars in our words, which quote no value."""
+    import polars as pl
+
+    wrong = (OSError, UnicodeDecodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
     try:
-        query = _scan(kind, found, source, wanted)
-        query.collect_schema()
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        yield
+    except wrong as error:
         raise_alone(DataError(f"{source} {_trouble(str(error), kind)}"))
-    return query
+
+
+class DeclaredColumns(NamedTuple):
+    """What a table declares of itself.
+
+    Attributes:
+        types: The type of each column, by name; None where none is declared.
+        n_rows: How many rows it has; None where that is not declared.
+    """
+
+    types: dict[str, pl.DataType | None]
+    n_rows: int | None
+
+
+def declared_columns(source: NamedSource) -> DeclaredColumns:
+    """The names and declared types of a table's columns, and no value of any.
+
+    Parquet and Arrow files and databases declare types. Of a text file the header is read, of lines
+    of JSON the names in the first one.
+
+    Raises:
+        DataError: As `open_source`.
+    """
+    import polars as pl
+
+    if source.database is not None:
+        return DeclaredColumns(query_types(source), None)
+    (paths, reach), kind = _found_kind(source)
+    with _file_errors(source, kind):
+        if kind in TEXT:
+            return DeclaredColumns(dict.fromkeys(_header(kind, (paths, reach), source)), None)
+        if kind in LINES:
+            return DeclaredColumns(dict.fromkeys(_keys(source, first_line((paths, reach)))), None)
+        rows = _scan(kind, (paths, reach), source, ColumnRequest(public=()))
+        n_rows = rows.select(pl.len()).collect().item()
+        return DeclaredColumns(dict(rows.collect_schema()), n_rows)
+
+
+def public_columns(source: NamedSource, names: Collection[str]) -> pl.DataFrame:
+    """The values of some public columns only."""
+    import polars as pl
+
+    if source.database is not None:
+        rows = read_query(source, ColumnRequest(public=names), ())
+        return rows.select(columns(names)).collect()
+    (paths, reach), kind = _found_kind(source)
+    with _file_errors(source, kind):
+        if kind in TEXT:
+            separator = _separator(kind, (paths, reach), source)
+            rows = pl.scan_csv(paths, glob=False, infer_schema=False, separator=separator, **reach)
+        elif kind in LINES:
+            rows = pl.scan_ndjson(paths, schema=dict.fromkeys(names, pl.String()))
+        else:
+            rows = _scan(kind, (paths, reach), source, ColumnRequest(public=names))
+        return rows.select(columns(names)).collect()
+
+
+def _keys(source: NamedSource, line: str) -> list[str]:
+    """The names in a line of JSON."""
+    try:
+        return list(dict(json.loads(line)))
+    except (RecursionError, TypeError, ValueError):
+        raise_alone(DataError(f"{source} is not lines of JSON: every line must be one object"))
+
+
+def _separator(kind: str, files: FoundFiles, source: NamedSource) -> str:
+    given = source.delimiter or ("\t" if kind == ".tsv" else None)
+    return given or find_delimiter(first_line(files))
+
+
+def _header(kind: str, files: FoundFiles, source: NamedSource) -> list[str]:
+    """The names in the header of text files."""
+    separator = _separator(kind, files, source)
+    return next(csv.reader([first_line(files)], delimiter=separator), [])
 
 
 def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
@@ -126,7 +226,7 @@ def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnReque
         return pl.scan_parquet(paths, glob=False, **reach)
     if kind in _ARROW:
         return pl.scan_ipc(paths, glob=False, **reach)
-    if kind in _LINES:
+    if kind in LINES:
         if reach:  # Polars would find types from a copy on the disk, and leave it there
             raise DataError(
                 f"{source} is {kind[1:]} in a store, which is read from a disk only; copy it here, "
@@ -136,8 +236,8 @@ def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnReque
     if kind in TEXT:
         tab = "\t" if kind == ".tsv" else None
         return open_text(files, source.delimiter or tab, wanted)
-    known = "give a .parquet, .csv, .tsv, .ndjson, .jsonl, .arrow, .ipc or .feather file"
-    raise DataError(f"{source} is of no known kind; {_REMEDIES.get(kind, known)}")
+    known = "use .parquet, .csv, .tsv, .ndjson, .jsonl, .arrow, .ipc or .feather"
+    raise DataError(f"{source}: unsupported file type; {_REMEDIES.get(kind, known)}")
 
 
 def _kind_of(path: PurePath) -> str:
@@ -155,7 +255,7 @@ def _trouble(said: str, kind: str) -> str:
         return "is not UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
     if "unexpected end of file" in said or "incomplete frame" in said:
         return "ends too early; it is damaged, or was not copied to its end"
-    if kind in _LINES:
+    if kind in LINES:
         return f"cannot be read as {kind[1:]}: every line must be one JSON object"
     return f"cannot be read as {kind[1:]}"
 
@@ -198,7 +298,7 @@ def find_objects(source: str) -> tuple[list[str], dict[str, Any]]:
     """The addresses of the files of a source, in the order in which a disk would have them.
 
     Raises:
-        DataError: If there are none, or the store cannot be read.
+        DataError: If no file is found, or the store cannot be read.
     """
     source = source.rstrip("/")
     above, _, name = source.rpartition("/")

@@ -153,7 +153,7 @@ def _refuse_connection(url: str, said: str) -> NoReturn:
     """Say why there is no connection, in the words of the server if it has some."""
     fatal = re.search(r"FATAL:\s+(.*)", said)
     if fatal:
-        why = f"was refused by its server: {fatal[1].strip()}"
+        why = f"was rejected by its server: {fatal[1].strip()}"
     elif "no password supplied" in said:
         why = "needs a password; give it as PGPASSWORD or in ~/.pgpass"
     else:
@@ -178,9 +178,9 @@ def _explained(code: str, said: str) -> DataError:
     if code.startswith(_OF_THE_QUERY):
         # These are found before any row is read, and speak of the query alone.
         reason = re.search(r"ERROR:\s+(.*)", said)
-        return DataError(f"PostgreSQL refused the query: {reason[1] if reason else code}")
+        return DataError(f"PostgreSQL rejected the query: {reason[1] if reason else code}")
     if code == _READ_ONLY_BROKEN or "in a read-only transaction" in said:
-        return DataError("PostgreSQL refused the query: it may read, and write nothing")
+        return DataError("PostgreSQL rejected the query: it may only read")
     if not code and "SetSqlQuery" in said:
         return DataError("the query is empty; end with a select")
     return DataError(

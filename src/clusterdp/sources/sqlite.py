@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _ROWS_PER_BATCH = 2**16
-# An outcome has two columns for each value: its number, or its text if it is none.
+# An outcome has two columns for each value: its number, or its text if it is not a number.
 _NUMBER, _TEXT = "number:", "text:"
 
 
@@ -171,4 +171,4 @@ def _refuse(place: str, error: sqlite3.Error) -> NoReturn:
         raise_alone(DataError(f"{place} is no SQLite database, or is damaged"))
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         raise_alone(DataError(f"{place} is locked by another program; try again later"))
-    raise_alone(DataError(f"SQLite refused the query: {error}"))
+    raise_alone(DataError(f"SQLite rejected the query: {error}"))

@@ -6,15 +6,15 @@ called, and what separates their fields, is what all engines know of them.
 
 from __future__ import annotations
 
+import gzip
 import re
 from functools import partial
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import polars as pl
 
     from clusterdp.sources.source import ColumnRequest
@@ -77,6 +77,7 @@ def _type_of(files: list[Path] | list[str], name: str) -> pl.DataType | None:
 
 
 TEXT = (".csv", ".tsv")
+LINES = (".ndjson", ".jsonl")
 COMPRESSED = (".gz", ".zst")
 # What may separate fields, the usual one first.
 _DELIMITERS = (",", ";", "\t", "|")
@@ -90,6 +91,19 @@ def find_delimiter(header: str) -> str:
     """
     names = re.sub(r'"[^"]*"', "", header)
     return max(_DELIMITERS, key=names.count)
+
+
+def first_line(files: FoundFiles) -> str:
+    """The first line of the first file: of a text file its header, and nothing of its rows."""
+    import polars as pl
+
+    paths, reach = files
+    suffix = "" if reach else PurePath(paths[0]).suffix.lower()
+    if suffix in {*TEXT, *LINES, ".gz"}:
+        with gzip.open(paths[0]) if suffix == ".gz" else Path(paths[0]).open("rb") as file:
+            return file.readline().decode("utf-8-sig").rstrip("\r\n")
+    lines = pl.scan_lines(paths[0], n_rows=1, glob=False, **reach).collect().to_series()
+    return lines[0] if len(lines) else ""
 
 
 # How values of public columns are written.
@@ -107,8 +121,7 @@ def open_text(files: FoundFiles, delimiter: str | None, wanted: ColumnRequest) -
 
     paths, reach = files
     if delimiter is None:
-        lines = pl.scan_lines(paths[0], n_rows=1, glob=False, **reach).collect().to_series()
-        delimiter = find_delimiter(lines[0] if len(lines) else "")
+        delimiter = find_delimiter(first_line(files))
     scan = partial(pl.scan_csv, paths, glob=False, separator=delimiter, **reach)
     texts = scan(infer_schema=False)
     names = texts.collect_schema().names()

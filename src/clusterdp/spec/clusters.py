@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from clusterdp.spec.columns import Columns
 
 _ALIKE = (
-    "arms are taken to have the same probabilities in all private clusters; if they have not, "
-    "effects are biased: declare them (assignment=..., --assignment)"
+    "arms are assumed to have the same probabilities in all private clusters; if they differ, "
+    "effects are biased: declare them (assignment, under [private_clusters])"
 )
 
 
@@ -137,8 +137,8 @@ class PrivateClusters:
         if found < SMALLEST_ROW_EPSILON:
             raise ParameterError(
                 f"private_cluster must be less than epsilon, which is {epsilon:g}, got "
-                f"{self.epsilon:g}: outcomes need some of it; give less (private_cluster=..., "
-                "--private-cluster)"
+                f"{self.epsilon:g}: outcomes need some of it; give less "
+                "(private_cluster=..., epsilon under [private_clusters])"
             )
         return found
 
@@ -193,7 +193,7 @@ class PrivateClusters:
         price = (
             "weights that invert the response make overall effects unbiased for the declared "
             f"probabilities of arms: standard errors are about {self.inflation(layout):.3g} times "
-            "those of rows alone"
+            "those without these weights"
         )
         return [published, price]
 

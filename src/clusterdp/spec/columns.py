@@ -67,7 +67,7 @@ class Columns:
     Attributes:
         unit: Ids.
         arm: Treatment arms.
-        cluster: Clusters; None if there are none.
+        cluster: Clusters; None without clusters.
         private_cluster: Whether clusters are private: rows are published with the labels that a
             response gives them, in a column of another name, see `as_published`.
         true_cluster: The private cluster that `cluster` holds noisy labels of; None in the table
@@ -77,8 +77,8 @@ class Columns:
         kept: Public columns that are published as they are.
         breakdowns: Columns that effects are going to be cut by; several in one entry are crossed.
             They are published like kept ones.
-        assigned_by: The column of groups that arms were assigned to as a whole; None if arms were
-            assigned to units.
+        randomization_unit: The column of groups that were assigned to arms as a whole; None if
+            units were.
         folds: How many public folds units are put in.
         question_names: The names of the questions that units are asked one of; empty where there is
             one question.
@@ -90,7 +90,7 @@ class Columns:
     outcomes: tuple[str, ...]
     kept: tuple[str, ...] = ()
     breakdowns: tuple[tuple[str, ...], ...] = ()
-    assigned_by: str | None = None
+    randomization_unit: str | None = None
     folds: int = 1
     missing: tuple[str, ...] = ()
     question_names: tuple[str, ...] = ()
@@ -101,8 +101,8 @@ class Columns:
         cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
         if self.private_cluster and self.cluster in {*self.kept, *cut_by}:
             raise DataError(
-                f"column {self.cluster!r} is a private cluster, so it can be neither kept nor a "
-                "breakdown; effects in its true groups are estimated without"
+                f"column {self.cluster!r} is a private cluster; it cannot also be passthrough or "
+                "a breakdown. Effects by it are estimated anyway"
             )
         if set(cut_by) & {self.unit, self.arm, *self.outcomes}:
             raise DataError("a breakdown is by public columns, not by ids, arms or outcomes")
@@ -110,12 +110,12 @@ class Columns:
             len(set(map(frozenset, self.breakdowns))) < len(self.breakdowns)
             or () in self.breakdowns
         ):
-            raise DataError("every breakdown must be by other columns than the others")
+            raise DataError("two breakdowns have the same columns; declare it once")
         if any(len(set(names)) < len(names) for names in self.breakdowns):
             raise DataError("a breakdown names a column twice; name it once")
         if not 1 <= self.folds <= MOST_FOLDS:
             raise DataError(f"folds must be 1 to {MOST_FOLDS}, got {self.folds}")
-        named = {self.cluster, self.assigned_by}
+        named = {self.cluster, self.randomization_unit}
         kept = dict.fromkeys((*self.kept, *cut_by))
         object.__setattr__(self, "kept", tuple(name for name in kept if name not in named))
         own = () if self.true_cluster is None else (self.true_cluster,)
@@ -124,7 +124,7 @@ class Columns:
             check_name(name)
         if len(set(names)) < len(names):
             raise DataError(
-                "unit, arm, cluster, outcomes and kept columns must all differ, got "
+                "unit, arm, cluster, outcomes and passthrough columns must all differ, got "
                 + ", ".join(map(repr, names))
             )
         if len(set(self.question_names)) < len(self.question_names):
@@ -164,7 +164,7 @@ class Columns:
 
         All are published as they are, but for a private cluster.
         """
-        named = (self.cluster, self.assigned_by)
+        named = (self.cluster, self.randomization_unit)
         return (self.unit, self.arm, *(name for name in named if name is not None), *self.kept)
 
     @property
@@ -226,13 +226,13 @@ class Columns:
         cluster = PRIVATE_CLUSTER if self.private_cluster else "cluster"
         if self.true_cluster is not None:
             cluster = f"noisy labels of {self.true_cluster}"
-        named = {self.cluster: cluster, self.assigned_by: "assigned by"}
+        named = {self.cluster: cluster, self.randomization_unit: "randomization unit"}
         return {
             self.unit: "unit",
             self.arm: "arm",
             **{name: part for name, part in named.items() if name is not None},
             **dict.fromkeys(self.outcomes, "outcome"),
-            **dict.fromkeys(self.kept, "kept"),
+            **dict.fromkeys(self.kept, "passthrough"),
             **{name: "breakdown" for names in self.breakdowns for name in names},
         }
 
@@ -312,4 +312,4 @@ def aggregation_notes(aggregates: Aggregates) -> tuple[str, ...]:
     if not aggregates:
         return ()
     each = ", ".join(f"{name} ({rule})" for name, rule in aggregates.items())
-    return (f"a unit had one row or more; its outcomes are made of all of them: {each}",)
+    return (f"a unit had one row or more; its outcomes combine all of them: {each}",)

@@ -47,7 +47,8 @@ Column = Annotated[str | None, OptionRule("the name of a column")]
 Crossed = Annotated[str | None, OptionRule("the name of a column, or a list to be crossed")]
 Names = Annotated[str | list[str] | None, OptionRule("names of columns", "COL,...")]
 Breakdowns = Annotated[
-    list[str] | None, OptionRule("columns to cut by, such as ['region', 'gender,age']", "COL,...")
+    list[str] | None,
+    OptionRule("columns to segment by, such as ['region', 'gender,age']", "COL,..."),
 ]
 ByLabel = Annotated[
     list[str] | None, OptionRule("numbers by label, such as {'north': 0.2}", "LABEL=NUMBER")
@@ -67,13 +68,14 @@ Numbers = Annotated[
 Spaces = Annotated[
     list[str] | None,
     OptionRule(
-        "outcomes by name, each with its space: {'visit': '0,1', 'rounds': 'number:0..493'}",
+        "outcomes by name, each with its allowed values: {'visit': '0,1', 'rounds': "
+        "'number:0..493'}",
         "NAME=SPACE",
         "outcome",
     ),
 ]
 Conditions = Annotated[
-    list[str] | None, OptionRule("implications such as 'conversion -> visit'", "'A -> B'")
+    list[str] | None, OptionRule("constraints such as 'conversion -> visit'", "'A -> B'")
 ]
 Named = Annotated[list[str] | None, OptionRule("names of outcomes, such as ['spend']", "NAME")]
 Metrics = Annotated[list[str] | None, OptionRule("metrics such as 'rounds>=10'", "METRIC")]
@@ -99,7 +101,7 @@ Effect = Annotated[
 MechanismName = Annotated[str | None, OptionRule(f"one of {', '.join(MECHANISM_NAMES)}")]
 PurposeName = Annotated[
     str | None,
-    OptionRule("overall, breakdowns, segments or segments:0.05", "PURPOSE", "for"),
+    OptionRule("balanced, overall, breakdowns, segments or segments:0.05", "GOAL"),
 ]
 EngineName = Annotated[str | None, OptionRule("local or spark", "local|spark")]
 
@@ -109,10 +111,7 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     input: Annotated[
         Text,
-        "A Parquet, CSV, NDJSON or Arrow file, a folder or a glob of them, on a disk or in a "
-        "store (s3://bucket/folder); or a database, "
-        "postgresql://user@host/name, sqlite:///file.db or duckdb:///file.db, with --query. With "
-        "Spark also s3a://... or hdfs://...",
+        "An experiment file, or a table: a file, a folder, s3://..., or a database with --query.",
     ] = None
     query: Annotated[
         Text,
@@ -121,7 +120,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     delimiter: Annotated[
         Text,
-        "What separates the fields of a CSV file, such as ';'. By default what its header tells.",
+        "What separates the fields of a CSV file, such as ';'. By default it is read from the "
+        "header.",
     ] = None
     decimal: Annotated[
         Text,
@@ -130,20 +130,28 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     thousands: Annotated[
         Text,
         "What may separate thousands in outcomes that are text: ',', '.', a space or an "
-        "apostrophe. By default nothing.",
+        "apostrophe. By default no separator.",
     ] = None
-    unit: Annotated[Column, "Column of ids: integers or strings."] = None
-    arm: Annotated[Column, "Column of treatment arms."] = None
+    unit: Annotated[
+        Column,
+        "Column of ids. Published.",
+    ] = None
+    unit_name: Annotated[
+        Remark, "What a unit is called in texts: user, patient, household. Published."
+    ] = None
+    arm: Annotated[
+        Column,
+        "Column of treatment arms. Published.",
+    ] = None
     cluster: Annotated[
         Crossed,
-        "Column of public clusters that arms are compared within. Several columns are crossed: "
-        "region,channel. Without it, arms are compared among all units.",
+        "Public column to stratify by; several are crossed: region,channel.",
     ] = None
     private_cluster: Annotated[
         Number,
-        "What clusters that are sensitive themselves take of epsilon: 0.5 of 2 leaves 1.5 for "
-        "outcomes. Each unit's cluster is published as a noisy label, and the guarantee is for "
-        "cluster and outcomes together.",
+        "Part of epsilon for private clusters: 0.5 of 2 leaves 1.5 for outcomes. Each unit's "
+        "cluster is published as a noisy label, and the guarantee is for cluster and outcomes "
+        "together.",
     ] = None
     labels: Annotated[
         Names,
@@ -153,74 +161,79 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels_from: Annotated[Text, "File with the labels of private clusters, one in a line."] = None
     label_shares: Annotated[
         ByLabel,
-        "Share of the units that you expect in each private cluster, for plans alone: "
-        "north=0.4,south=0.6. Their ratios count. By default all have as many.",
+        "Share of the units that you expect in each private cluster, for plans only: "
+        "north=0.4,south=0.6. Their ratios count. By default all are equal.",
     ] = None
     assignment: Annotated[
         ByLabel,
-        "Probability of treatment in each private cluster, where they differ: north=0.2,south=0.5; "
-        "of several arms north=email:0.3/letter:0.2, control having the rest. It is published. "
-        "Without it, arms are taken to have the same probabilities in all of them.",
+        "Probability of treatment in each private cluster, where they differ: "
+        "north=0.2,south=0.5; of several arms north=email:0.3/letter:0.2, control having the "
+        "rest. It is published. Without it, arms are assumed to have the same probabilities in "
+        "all of them.",
     ] = None
     breakdown: Annotated[
         Breakdowns,
-        "Public columns that people will cut by, such as region or gender,age. Their groups have "
-        "noisy totals of their own, so that effects there are nearly as precise as without "
-        "privacy. They are published as kept ones are.",
+        "Public columns analysts will segment by. Gives their groups precise totals; uses part of "
+        "epsilon.",
     ] = None
-    assigned_by: Annotated[
+    randomization_unit: Annotated[
         Column,
-        "Column of the groups that were assigned to arms as a whole, such as schools or days. "
-        "Effects are then as uncertain as these groups differ.",
+        "Column of groups that were assigned to arms as a whole, such as schools or days. "
+        "Standard errors then come from how these groups differ.",
     ] = None
     group_correlation: Annotated[
         Share,
-        "Share of the variance of outcomes that you expect between the groups of assigned_by "
+        "Share of the variance of outcomes that you expect between randomization units "
         "(intra-class correlation), 0 to 1; 0.1 by default. Predictions and choices follow from "
         "it. It is published.",
     ] = None
     outcomes: Annotated[
         Spaces,
-        "A column of sensitive outcomes and the values it can take: values 0,1,5; integers 0..5; "
-        "two labels, no,yes, of which the first counts as 0; a number clipped to a range, "
-        "number:0..493; or bins:0,1,10 as 0,4. Several outcomes share one budget.",
+        "An outcome and its allowed values: visit=0,1, clicks=0..5, member=no,yes, "
+        "spend=number:0..200 or age=bins:18,30,90. Protected.",
     ] = None
-    implies: Annotated[
+    constraint: Annotated[
         Conditions,
         "Combinations that exist: where the left side holds, the right side does, as in "
         "'conversion -> visit' or 'spend>0 -> conversion'.",
     ] = None
     missing: Annotated[
         Named,
-        "Outcomes that may be missing: null or NaN; in text also an empty field, NA, N/A or None. "
-        "Who has an outcome is then private, too. "
-        "Effects are of those observed, and the share observed is an outcome beside them.",
+        "Outcomes that may be missing: null or NaN; in text also an empty field, NA, N/A or "
+        "None. Who has an outcome is then private, too. Effects are on units with an observed "
+        "outcome, and the response rate is an outcome of its own.",
     ] = None
     metric: Annotated[
         Metrics,
         "A further function of the outcomes to measure, at no budget of its own: rounds>=10, "
         "visit*spend or visit*(spend>0).",
     ] = None
+    primary: Annotated[
+        Text, "The metric that the experiment is judged by; the first outcome by default."
+    ] = None
     weight: Annotated[
         Weights, "How much more a metric counts than by default when the noise is shared out."
     ] = None
     question: Annotated[
         Questions,
-        "Outcomes that a unit is asked about together, as in visit,sale; with how often, compared "
-        "with other questions, visit,sale=2. Each unit is asked one question, chosen by a public "
-        "hash, and every outcome is in one. Without it, outcomes are put into questions as is most "
-        "precise.",
+        "Outcomes that a unit is asked about together, as in visit,sale; with how often, "
+        "compared with other questions, visit,sale=2. Each unit is asked one question, chosen by "
+        "a public hash, and every outcome is in one. Without it, the plan chooses the most "
+        "precise questions.",
     ] = None
-    control: Annotated[Label, "Control arm. Needed unless the arms are 0 and 1."] = None
+    control: Annotated[
+        Label,
+        "Control arm. Needed unless arms are 0 and 1.",
+    ] = None
     arm_shares: Annotated[
         ByLabel,
         "Share of the units that each arm was planned to have: control=0.5,email=0.25,letter=0.25. "
         "Their ratios count. It is published, and the sizes of arms are compared with it.",
     ] = None
-    keep: Annotated[
-        Names, "Public columns to publish as they are, beside ids, arms and clusters."
+    passthrough: Annotated[
+        Names, "Public columns to publish unchanged, next to ids, arms and clusters."
     ] = None
-    clip: Annotated[Switch, "Move outcomes beyond the ends of the space to the nearest end."] = None
+    clip: Annotated[Switch, "Clip outcomes to their declared range."] = None
     min_cell_size: Annotated[
         Whole, "Pool clusters that expect fewer units than this in some arm into one cluster."
     ] = None
@@ -232,23 +245,27 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     aggregate: Annotated[
         Rules,
         "Where a unit has several rows: how they become one, sum, mean, max or any, for all "
-        "outcomes or for each (spend=sum). Sums beyond the declared space are clipped or refused "
-        "as other outcomes are. Who is in the table is public: it must hold units without events, "
-        "too.",
+        "outcomes or for each (spend=sum). Sums outside the allowed values are clipped or "
+        "rejected as other outcomes are. Who is in the table is public: it must include units "
+        "without events.",
     ] = None
     keep_order: Annotated[
         Switch,
-        "Publish rows in the order of the table, instead of the order of ids. The order is "
-        "then public, and must not depend on outcomes.",
+        "Publish rows in their original order, instead of sorted by id. The order is then "
+        "public, and must not depend on outcomes.",
     ] = None
     size: Annotated[
         Column, "Column of cell sizes, for a table with one row per cluster and arm."
     ] = None
+    experiment: Annotated[Text, "SHA-256 of the experiment file that a plan was made from."] = None
     n_units: Annotated[Whole, "Units that a plan was made for."] = None
     n_clusters: Annotated[Whole, "Clusters that a plan was made for."] = None
     grids: Annotated[Grids, "Points that a plan rounds each number to, at random."] = None
 
-    epsilon: Annotated[Number, "Budget of the whole release."] = None
+    epsilon: Annotated[
+        Number,
+        "Privacy budget of the whole release.",
+    ] = None
     mde: Annotated[
         Effect,
         "Instead of epsilon: find the smallest epsilon that can detect an effect of this size on "
@@ -264,16 +281,16 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resample_prob: Annotated[
         Number, "Probability that a row is redrawn. Give it instead of epsilon."
     ] = None
-    look: Annotated[
+    pilot: Annotated[
         Share,
-        "Share of epsilon for a look, such as 0.05: a noisy histogram of everyone, drawn before "
-        "anything else and published. Where numbers are clipped, inside the declared range, their "
-        "grids and the prior of the channel follow from it.",
+        "Share of epsilon for a pilot histogram, such as 0.05. It is drawn first and published. "
+        "It sets where numbers are clipped within their declared range, their grids, and the "
+        "prior of the randomizer.",
     ] = None
     counts_share: Annotated[
         Share,
-        "Share of epsilon for noisy counts of outcomes, which the optimal channel of each cell is "
-        "then designed for.",
+        "Share of epsilon for noisy counts of outcomes, which the optimal randomizer of each "
+        "cell is then designed for.",
     ] = None
     totals_share: Annotated[
         Share, "Share of epsilon for noisy totals of arms, which estimates then use."
@@ -286,37 +303,36 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     prior: Annotated[
         Numbers,
-        "Public prior that the optimal channel is designed for, one number per category. It costs "
-        "nothing.",
+        "Public prior that the optimal randomizer is designed for, one number per outcome "
+        "combination. It costs no epsilon.",
     ] = None
-    reference: Annotated[
+    baseline: Annotated[
         Margins,
-        "What you expect of an outcome: visit=0.15, clicks=0.5,0.3,0.2 or spend=mean:1,std:15. "
-        "Predictions and choices follow from it; bias does not. It is published as it is, so it "
-        "must not come from outcomes of these people: use what is public, or estimates from an "
-        "earlier release.",
+        "Expected mean or distribution, for planning: visit=0.3 or spend=mean:3,std:12. Published; "
+        "never take it from this table.",
     ] = None
     within_share: Annotated[
         Share,
-        "Share of the first outcome's variance that you expect within clusters; 1 if clusters are "
-        "alike.",
+        "Share of the first outcome's variance that you expect within clusters; 1 if clusters do "
+        "not differ.",
     ] = None
-    purpose: Annotated[
+    optimize_for: Annotated[
         PurposeName,
         "What the release is for: overall, breakdowns, segments (with 10% of the units) or "
-        "segments:0.05. By default all of them alike.",
+        "segments:0.05; or balanced between all of them, which is the default.",
     ] = None
 
     ledger: Annotated[
-        Text, "Budget ledger to spend from: a file, or postgresql://user@host/database."
+        Text,
+        "Budget ledger to spend from: a file, or postgresql://user@host/database.",
     ] = None
     population: Annotated[
-        Text, "Population whose budget is spent. Losses of releases about the same people add up."
+        Text,
+        "Population whose budget is spent. Privacy losses of releases about the same units add up.",
     ] = None
     new_population: Annotated[
         Switch,
-        "Confirm that the ledger does not know the population yet, and that it shares nobody "
-        "with those it knows.",
+        "Confirm that the population is new to the ledger, and shares no unit with those in it.",
     ] = None
     ledger_key_file: Annotated[Text, "Key file of the ledger, if it was made with one."] = None
 
@@ -342,16 +358,15 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     allow_unencrypted_spark: Annotated[
         Switch,
-        "Use a Spark session that does not encrypt what it stores and sends. Whoever reads its "
-        "disks or network can learn the key, and with it every outcome.",
+        "Use a Spark session that does not encrypt what it stores and sends. Anyone who reads "
+        "its disks or network can learn the key, and with it every outcome.",
     ] = None
 
     out: Annotated[
         Text,
-        "Folder to publish, on a disk or in a store (s3://bucket/folder); it must not exist. With "
-        "Spark also s3a://... or hdfs://...",
+        "Folder to publish, on a disk or in a store (s3://bucket/folder). It must not exist.",
     ] = None
-    verbose: Annotated[
+    show_row_counts: Annotated[
         Switch,
         "Report how many rows an error or a warning is about. For your eyes only: such numbers "
         "depend on true outcomes, and several of them add up to a histogram.",
@@ -369,23 +384,33 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise ParameterError(f"missing: {name}; give {name}=... (--{flag_of(name)})")
 
 
-# The headings of help, each by the first option below it.
-_PANELS = {
-    "input": "The table",
-    "epsilon": "Privacy",
-    "ledger": "Budget",
-    "title": "Provenance",
-    "engine": "Engine",
-    "out": "Output",
+# The headings of help, and the options below each. What is in none has no flag: it is a key of an
+# experiment file, or of its lock.
+PANELS = {
+    "Most people need": (
+        *("input", "unit", "arm", "control", "cluster", "outcomes", "baseline", "breakdown"),
+        *("epsilon", "ledger", "out"),
+    ),
+    "Outcomes": (
+        *("constraint", "missing", "metric", "primary", "aggregate", "clip", "weight", "question"),
+        *("decimal", "thousands"),
+    ),
+    "Design": (
+        *("randomization_unit", "group_correlation", "arm_shares", "passthrough", "unit_name"),
+        *("min_cell_size", "folds", "keep_order", "size", "query", "delimiter"),
+    ),
+    "Planning": ("mde", "optimize_for", "pilot", "within_share"),
+    "Budget and recovery": ("population", "new_population", "ledger_key_file", "show_row_counts"),
+    "Spark": ("engine", "master", "allow_unencrypted_spark"),
 }
 # What is declared about outcomes.
 DECLARATION = (
     "outcomes",
-    "implies",
+    "constraint",
     "missing",
     "metric",
     "weight",
-    "reference",
+    "baseline",
     "grids",
     "question",
 )
@@ -398,14 +423,19 @@ REQUESTED = (
     "prior_floor",
     "resample_prob",
     "counts_share",
-    "look",
+    "pilot",
     *SUM_SHARES,
     "prior",
 )
 # What a plan decides.
 DECIDED = (*REQUESTED, "grids", "question")
+# Where things are and who reads them, which a release may decide after its plan.
+PLACES = (
+    *("input", "query", "delimiter", "out", "ledger", "population", "new_population"),
+    *("ledger_key_file", "engine", "master", "allow_unencrypted_spark", "show_row_counts"),
+)
 # What holds for one run, and is never written into a plan or a ledger.
-OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "verbose")
+OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "show_row_counts")
 
 
 class OptionField(NamedTuple):
@@ -415,13 +445,13 @@ class OptionField(NamedTuple):
         types: The types that its value can have.
         rule: What its value must be.
         text: Its meaning.
-        panel: The heading that help lists it under.
+        panel: The heading that help lists it under; None if it has no flag.
     """
 
     types: tuple[type, ...]
     rule: OptionRule
     text: str
-    panel: str
+    panel: str | None
 
 
 def flag_of(name: str) -> str:
@@ -431,11 +461,11 @@ def flag_of(name: str) -> str:
 
 def _declared() -> dict[str, OptionField]:
     """The options of the list, by name."""
-    declared, panel = {}, ""
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
+    declared = {}
     for name, hint in get_type_hints(Options, include_extras=True).items():
-        panel = _PANELS.get(name, panel)
         rule, text = hint.__metadata__
-        declared[name] = OptionField(get_args(hint.__origin__), rule, text, panel)
+        declared[name] = OptionField(get_args(hint.__origin__), rule, text, panels.get(name))
     return declared
 
 

@@ -1,4 +1,4 @@
-"""From what was given, by Python, by the command line or in a TOML file, to a request.
+"""From what was given, by Python, by the command line or in an experiment file, to a request.
 
 `parse` and `to_options` are inverse: `parse(to_options(request)) == request`. Options that are
 lists of texts have one form, as the command line gives them.
@@ -6,10 +6,8 @@ lists of texts have one form, as the command line gives them.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -21,37 +19,37 @@ from clusterdp._lists import parse_names, parse_numbers
 from clusterdp._text import shortest_decimal
 from clusterdp.cells.assignment import parse_by_label, parse_positive
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.errors import OutputError, ParameterError
+from clusterdp.errors import ParameterError
+from clusterdp.outcomes.baseline import parse_margins
 from clusterdp.outcomes.declaration import declare, parse_question
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.outcomes.grammar import parse_metric
 from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.reference import parse_margins
 from clusterdp.privacy.accounting import checked_delta
 from clusterdp.spec.clusters import PrivateClusters, PublicClusters
 from clusterdp.spec.columns import MOST_FOLDS, parse_aggregates
-from clusterdp.spec.fields import DECLARATION, DECLARED, OF_ONE_RUN, REQUESTED, Options
+from clusterdp.spec.fields import DECLARATION, DECLARED, REQUESTED, Options
 from clusterdp.spec.provenance import LONGEST, Provenance
+from clusterdp.spec.purpose import BALANCED
 from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request, TargetEffect
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
+    from clusterdp.outcomes.baseline import Margin
     from clusterdp.outcomes.declaration import DeclaredOutcomes
-    from clusterdp.outcomes.reference import Margin
     from clusterdp.spec.clusters import Clusters
 
 
-# Options with a text for each outcome, metric or implication.
+# Options with a text for each outcome, metric or constraint.
 LISTED = (*DECLARATION, "breakdown", "aggregate", "label_shares", "assignment", "arm_shares")
 
 
 def as_texts(option: str, given: Any) -> Any:
     """Texts from a text, from texts, or from what was given by name; all else as it is.
 
-    `{"visit": [0, 1]}` becomes `["visit=0,1"]`. Numbers alone, which a reference may be, become one
+    `{"visit": [0, 1]}` becomes `["visit=0,1"]`. Numbers alone, which a baseline may be, become one
     text.
     """
     if isinstance(given, str):
@@ -65,7 +63,7 @@ def as_texts(option: str, given: Any) -> Any:
         return [f"{name}={value}" for name, value in values.items()]
     if option in ("breakdown", "question") and isinstance(given, list):
         return [",".join(one) if _are_texts(one) else one for one in given]
-    if option == "reference" and _are_numbers(given):
+    if option == "baseline" and _are_numbers(given):
         return [_as_text(given)]
     return given
 
@@ -123,7 +121,7 @@ def parse_options(given: Mapping[str, Any], where: str = "") -> Options:
 
     Args:
         given: The names and values.
-        where: Where they were read, for messages: ` in plan.toml`.
+        where: Where they were read, for messages: ` in experiment.lock`.
 
     Raises:
         ParameterError: If an option is unknown or of a wrong type.
@@ -152,37 +150,6 @@ def refuse_unknown(given: Collection[str], known: Collection[str], where: str = 
         if name not in known:
             like = get_close_matches(name, known, n=1) or [", ".join(known)]
             raise ParameterError(f"there is no option {name!r}{where}; did you mean {like[0]}?")
-
-
-def read_options(path: Path) -> Options:
-    """Options from a TOML file."""
-    try:
-        content = tomllib.loads(read_regular(path, MOST_OF_TEXT).decode())
-    except tomllib.TOMLDecodeError as error:
-        raise ParameterError(f"{path} is not TOML: {error}") from None
-    except OSError as error:
-        raise ParameterError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ParameterError(f"cannot read {path}: it is not text in UTF-8") from None
-    except (RecursionError, ValueError):  # nested without end; a number of 5000 digits
-        raise ParameterError(f"{path} is not TOML that can be read") from None
-    named = {key.replace("-", "_"): value for key, value in content.items()}
-    refuse_unknown(named, [name for name in DECLARED if name not in OF_ONE_RUN], f" in {path}")
-    return parse_options(named, f" in {path}")
-
-
-def write_options(options: Options, path: Path, remarks: list[str]) -> None:
-    """Write options into a TOML file, below remarks for its reader."""
-    # JSON strings, numbers and lists are TOML.
-    lines = [f"# {remark}" for remark in remarks]
-    lines += [
-        f"{name} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in options.to_dict().items()
-    ]
-    try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -235,13 +202,15 @@ def parse(given: Mapping[str, Any] | Options) -> Request:
             f"folds must be 1 to {MOST_FOLDS}, got {options.folds}; 2 are enough to choose in one "
             "and estimate in the other"
         )
-    kept = parse_names(options.keep)
+    kept = parse_names(options.passthrough)
     if len(set(kept)) < len(kept):
-        raise ParameterError(f"keep names a column twice, got {options.keep!r}; name it once")
+        raise ParameterError(
+            f"passthrough names a column twice, got {options.passthrough!r}; name it once"
+        )
     if options.within_share is not None and options.cluster is None:
         raise ParameterError(
-            "within_share (--within-share) is about clusters, and there are none: give "
-            "cluster=... (--cluster), or leave it out"
+            "within_share (--within-share) needs clusters: give cluster=... (--cluster), or "
+            "leave it out"
         )
     return Request(
         options=options,
@@ -263,19 +232,24 @@ def to_options(request: Request) -> dict[str, Any]:
 
 
 def _outcomes(options: Options) -> OutcomeRequest:
-    if options.reference == []:
-        raise ParameterError("reference is empty; leave it out, or say what you expect")
+    if options.baseline == []:
+        raise ParameterError("baseline is empty; leave it out, or say what you expect")
     declared = declare(
         options.outcomes or (),
-        implications=options.implies or (),
+        constraints=options.constraint or (),
         metrics=options.metric or (),
         weights=options.weight or (),
         missing=options.missing or (),
     )
+    metrics = list(map(str, declared.metrics))
+    if options.primary is not None and options.primary not in metrics:
+        raise ParameterError(
+            f"primary must be one of the metrics, {', '.join(metrics)}; got {options.primary!r}"
+        )
     named = (text.partition("=") for text in options.grids or ())
     return OutcomeRequest(
         declared=declared,
-        margins=_margins(options.reference or [], declared),
+        margins=_margins(options.baseline or [], declared),
         questions=tuple(map(parse_question, options.question or ())),
         grids={name: parse_numbers(points) for name, _, points in named},
     )
@@ -288,7 +262,7 @@ def _margins(texts: list[str], declared: DeclaredOutcomes) -> dict[str, Margin]:
     named = [text.partition("=")[0].strip() for text in texts]
     repeated = [name for name in named if named.count(name) > 1]
     if repeated:
-        raise ParameterError(f"reference gives {repeated[0]!r} twice; give it once")
+        raise ParameterError(f"baseline gives {repeated[0]!r} twice; give it once")
     return parse_margins(texts, declared.margin_spaces)
 
 
@@ -296,7 +270,8 @@ def _budget(options: Options) -> BudgetRequest:
     given = {name: getattr(options, name) for name in REQUESTED}
     prior = None if options.prior is None else tuple(parse_numbers(options.prior))
     delta = checked_delta(options.delta or 0.0)
-    return BudgetRequest(**given | {"delta": delta, "prior": prior, "purpose": options.purpose})
+    purpose = None if options.optimize_for == BALANCED else options.optimize_for
+    return BudgetRequest(**given | {"delta": delta, "prior": prior, "optimize_for": purpose})
 
 
 def _target(given: str | float) -> TargetEffect:
@@ -314,8 +289,8 @@ def _clusters(options: Options) -> Clusters:
         for name in _OF_LABELS:
             if getattr(options, name) is not None:
                 raise ParameterError(
-                    f"{name} is about clusters that are private: give private_cluster=... "
-                    "(--private-cluster), their part of epsilon"
+                    f"{name} is about private clusters. Give their part of epsilon: "
+                    "private_cluster=... (epsilon under [private_clusters])"
                 )
         return PublicClusters(min_cell_size=options.min_cell_size)
     options.require("cluster")
@@ -326,10 +301,10 @@ def _clusters(options: Options) -> Clusters:
         shares = tuple(parse_positive("label_shares", by_label[label]) for label in labels)
     assignment = None
     if options.assignment is not None:
-        if options.assigned_by is not None:
+        if options.randomization_unit is not None:
             raise ParameterError(
                 "assignment is of arms that were assigned unit by unit within clusters: leave out "
-                "assigned_by (--assigned-by), or assignment"
+                "randomization_unit (--randomization-unit), or assignment"
             )
         if options.arm_shares is not None:
             raise ParameterError(
@@ -349,8 +324,8 @@ def _labels(options: Options) -> tuple[str, ...]:
     """The declared labels, given or from a file."""
     if (options.labels is None) == (options.labels_from is None):
         raise ParameterError(
-            "private clusters need their labels, which are never read from the table: give "
-            "labels=... (--labels) or labels_from=... (--labels-from), and not both"
+            "private clusters need their labels, which are never read from the table. Give "
+            "labels or labels_from (under [private_clusters]), and not both"
         )
     if options.labels_from is None:
         return parse_names(options.labels)
@@ -358,7 +333,7 @@ def _labels(options: Options) -> tuple[str, ...]:
         lines = read_regular(options.labels_from, MOST_OF_TEXT).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         raise ParameterError(
-            f"labels_from (--labels-from) must be a text file with one label in a line; "
+            "labels_from must be a text file with one label in a line; "
             f"{options.labels_from} cannot be read"
         ) from None
     return tuple(line.strip() for line in lines if line.strip())

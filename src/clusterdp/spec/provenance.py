@@ -7,12 +7,13 @@ from datetime import date  # noqa: TC003 - msgspec resolves hints
 
 from msgspec import Struct
 
-from clusterdp._text import is_plain
+from clusterdp._text import is_plain, plural
 from clusterdp.errors import ParameterError
-from clusterdp.privacy.accounting import rounded_up
+from clusterdp.privacy.statement import rounded_up
 
 # How many characters each text may have.
 LONGEST = {
+    "unit_name": 60,
     "title": 200,
     "description": 2000,
     "collected": 200,
@@ -43,6 +44,7 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a release comes from; None where nothing was said or recorded.
 
     Attributes:
+        unit_name: What a unit is called: user, patient, household.
         title: What the release is called.
         description: What the experiment was.
         collected: When outcomes were collected.
@@ -55,6 +57,7 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         spent_before: What had been spent on its population when its budget was reserved.
     """
 
+    unit_name: str | None = None
     title: str | None = None
     description: str | None = None
     collected: str | None = None
@@ -72,30 +75,46 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 check_line(name, text, longest)
 
     @property
+    def unit(self) -> str:
+        """What texts call a unit."""
+        return self.unit_name or "unit"
+
+    @property
+    def units(self) -> str:
+        """What texts call units."""
+        return plural(self.unit)
+
+    @property
     def unsaid(self) -> list[str]:
-        """What readers ask for first, and nobody said."""
+        """What readers ask for first, and the owner did not state."""
         return [name for name in _ASKED_FOR if getattr(self, name) is None]
 
 
 def provenance_pairs(known: Provenance) -> list[tuple[str, str]]:
-    """What is known of where a release comes from, for people; and what is not."""
-    on_record = "not recorded: no ledger paid for this release"
+    """Where a release comes from, for people: what is known, then what was not stated."""
+    budget = "no ledger: earlier releases about these units are unknown"
     if known.spent_before is not None:
         spent = known.spent_before
-        on_record = "nothing: the ledger knows no earlier release about these people"
+        budget = "no earlier release about these units is in the owner's ledger"
         if spent.epsilon or spent.delta:
-            on_record = f"epsilon {rounded_up(spent.epsilon)}"
-            on_record += f", delta {rounded_up(spent.delta)}" if spent.delta else ""
-            on_record += " by earlier releases about the same people"
+            budget = f"earlier releases about these units spent ε = {rounded_up(spent.epsilon)}"
+            budget += f", δ = {rounded_up(spent.delta)}" if spent.delta else ""
+    said = {
+        "description": known.description,
+        "dates": known.collected,
+        "contact": known.contact,
+        "license": known.licence,
+        "approver": known.approved_by,
+        "reason for ε": known.reason,
+    }
+    unsaid = ", ".join(name for name, text in said.items() if text is None)
+    ask = ". License not stated: ask before sharing." if known.licence is None else ""
+    published = [] if known.released_on is None else [("Published", str(known.released_on))]
     return [
-        ("description", known.description or "no description was given"),
-        ("collected", known.collected or "no dates were given"),
-        ("released on", "not recorded" if known.released_on is None else str(known.released_on)),
-        ("contact", known.contact or "no contact was given"),
-        ("licence", known.licence or "no licence was given; ask before you pass it on"),
-        ("approved by", known.approved_by or "nobody was named"),
-        ("why this epsilon", known.reason or "no reason was given"),
-        ("spent before", on_record),
+        *((name.capitalize(), text) for name, text in said.items() if text is not None),
+        *published,
+        ("Budget", budget),
+        *([("Not stated", f"{unsaid}{ask}")] if unsaid else []),
     ]
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
 
 # The share of the segments that a plan for all purposes looks at.
 USUAL_SEGMENT = 0.1
-_OVERALL, _BREAKDOWNS, _SEGMENTS = "overall", "breakdowns", "segments"
+_OVERALL, BREAKDOWNS, _SEGMENTS = "overall", "breakdowns", "segments"
+# All purposes at once, as None.
+BALANCED = "balanced"
 
 
 class Purpose(NamedTuple):
@@ -30,25 +35,35 @@ class Purpose(NamedTuple):
     def in_words(self, layout: Layout) -> str:
         """What effects it is about."""
         if self.kind == _SEGMENTS:
-            return f"segments of {100 * self.share:.3g}%"
-        if self.kind == _BREAKDOWNS:
+            return f"{100 * self.share:.3g}% segments"
+        if self.kind == BREAKDOWNS:
             return f"groups by {', '.join(layout.breakdowns[self.place].columns)}"
         return "the overall effect"
+
+    def groups(self, layout: Layout) -> tuple[list[int], FloatArray]:
+        """The groups of a breakdown that have every arm: their targets, and shares of the units.
+
+        Targets are everyone, then the groups of all breakdowns in their order.
+        """
+        sizes = layout.breakdowns[self.place].sizes
+        first = 1 + sum(len(one.sizes) for one in layout.breakdowns[: self.place])
+        present = np.flatnonzero((sizes > 0).all(axis=1))
+        return (first + present).tolist(), sizes[present].sum(axis=1) / sizes[present].sum()
 
 
 def parse_purpose(text: str | None, layout: Layout | None = None) -> tuple[Purpose, ...]:
     """The purposes that a text names; all of them for None.
 
     `breakdowns` are as many purposes as there are breakdowns, of which a release has to serve each;
-    those none of whose groups has units in every arm are none.
+    those without a group that has units in every arm do not count.
 
     Raises:
-        ParameterError: If it names none, or breakdowns of which there are none.
+        ParameterError: If it names no purpose, or breakdowns that were not declared.
     """
     kind, _, share = (text or "").partition(":")
     breakdowns = () if layout is None else layout.breakdowns
     every = tuple(
-        Purpose(_BREAKDOWNS, place=place)
+        Purpose(BREAKDOWNS, place=place)
         for place, one in enumerate(breakdowns)
         if one.compares_arms
     )
@@ -56,10 +71,10 @@ def parse_purpose(text: str | None, layout: Layout | None = None) -> tuple[Purpo
         return (Purpose(_OVERALL), *every, Purpose(_SEGMENTS, USUAL_SEGMENT))
     if text == _OVERALL:
         return (Purpose(_OVERALL),)
-    if text == _BREAKDOWNS:
+    if text == BREAKDOWNS:
         if layout is not None and not every:
             raise ParameterError(
-                "purpose=breakdowns (--for breakdowns) needs breakdowns; declare one "
+                "optimize_for=breakdowns (--optimize-for breakdowns) needs breakdowns; declare one "
                 "(breakdown=..., --breakdown)"
             )
         return every
@@ -76,12 +91,14 @@ def _parse_share(text: str, share: str) -> float:
     except ValueError:
         raise _unknown(text) from None
     if not 0 < number <= 1:
-        raise ParameterError(f"the share of purpose=segments:SHARE lies in (0, 1], got {share}")
+        raise ParameterError(
+            f"the share of optimize_for=segments:SHARE lies in (0, 1], got {share}"
+        )
     return number
 
 
 def _unknown(text: str) -> ParameterError:
     return ParameterError(
-        "purpose must be overall, breakdowns, segments or segments:SHARE (--for segments:0.05); "
-        f"got {text!r}"
+        "optimize_for must be balanced, overall, breakdowns, segments or segments:SHARE "
+        f"(--optimize-for segments:0.05); got {text!r}"
     )

@@ -1,4 +1,4 @@
-"""What an owner asked for, parsed once: whoever has a `Request` never sees the texts it came from.
+"""What an owner asked for, parsed once: code with a `Request` never sees the texts it came from.
 
 Options (`fields.py`) are flat and typed, and are what plans, files and ledgers hold. A request has
 them, and beside them every value that a text stands for. What needs the table, or has to be
@@ -23,9 +23,9 @@ from clusterdp.spec.purpose import parse_purpose
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from clusterdp.outcomes.baseline import Margin
     from clusterdp.outcomes.declaration import DeclaredOutcomes
     from clusterdp.outcomes.metric import Metric
-    from clusterdp.outcomes.reference import Margin
     from clusterdp.spec.clusters import Clusters
     from clusterdp.spec.fields import Options
     from clusterdp.spec.provenance import Provenance
@@ -36,7 +36,7 @@ class OutcomeRequest:
     """What is declared of outcomes.
 
     Attributes:
-        declared: The outcomes, with implications, metrics and weights.
+        declared: The outcomes, with constraints, metrics and weights.
         margins: What is expected of each, by name.
         questions: Which are asked together; empty if that is left open.
         grids: The points of each number, by name; empty if they are to be placed.
@@ -61,12 +61,12 @@ class BudgetRequest:
         resample_prob: λ.
         counts_share: The share of ε for noisy counts that the optimal channel's priors are learned
             from.
-        look: The share of ε for a look.
+        pilot: The share of ε for a pilot.
         totals_share: The share of ε for noisy totals of arms.
         sums_share: The share of ε for noisy sums of every cell.
         breakdown_share: The share of ε for noisy totals of groups, of all breakdowns together.
         prior: The public prior that an optimal channel is designed for.
-        purpose: What it is for, see `parse_purpose`; None for all purposes at once.
+        optimize_for: What it is for, see `parse_purpose`; None for all purposes at once.
         asked: Of how many of `ASKED_TOTAL` units the question is asked.
     """
 
@@ -77,12 +77,12 @@ class BudgetRequest:
     prior_floor: float | None = None
     resample_prob: float | None = None
     counts_share: float | None = None
-    look: float | None = None
+    pilot: float | None = None
     totals_share: float | None = None
     sums_share: float | None = None
     breakdown_share: float | None = None
     prior: tuple[float, ...] | None = None
-    purpose: str | None = None
+    optimize_for: str | None = None
     asked: int = ASKED_TOTAL
 
     def __post_init__(self) -> None:
@@ -92,13 +92,13 @@ class BudgetRequest:
                 raise ParameterError(f"{name} must be a finite number above 0, got {given}")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
-        for name in ("look", "counts_share", *SUM_SHARES):
+        for name in ("pilot", "counts_share", *SUM_SHARES):
             share = getattr(self, name)
             if share is not None and not 0 <= share < 1:
                 raise ParameterError(
                     f"{name} is a share of epsilon, and must be at least 0 and below 1, got {share}"
                 )
-        parse_purpose(self.purpose)
+        parse_purpose(self.optimize_for)
 
 
 class TargetEffect(NamedTuple):
@@ -142,6 +142,11 @@ class Request:
         self.options.require("outcomes")
         assert self.outcomes is not None  # noqa: S101 - they were given
         return self.outcomes.declared
+
+    @property
+    def primary(self) -> str:
+        """The metric that the experiment is judged by; the first outcome if none was named."""
+        return self.options.primary or self.declared.names[0]
 
     def in_one_question(self) -> Request:
         """The same with all outcomes asked together, as a mechanism made by hand needs it."""

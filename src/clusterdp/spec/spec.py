@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from clusterdp.errors import ParameterError
-from clusterdp.mechanisms.draw import check_exact
+from clusterdp.mechanisms.draw import Question, check_exact
 from clusterdp.spec.terms import Terms
 
 if TYPE_CHECKING:
@@ -31,19 +31,15 @@ Expected = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class QuestionSpec:
-    """Outcomes that share a channel, and what is published of them.
+class QuestionSpec(Question):
+    """A question that is going to be published.
 
     Attributes:
-        space: The categories of the outcomes.
-        mechanism: What is published.
         expected: What outcomes are thought to be like, which is published; None where nothing was
             declared.
-        declared: What it was before a look decided the rest; None without one.
+        declared: What it was before a pilot decided the rest; None without one.
     """
 
-    space: Categories
-    mechanism: Mechanism
     expected: Expected | None = None
     declared: QuestionSpec | None = None
 
@@ -73,28 +69,22 @@ class ReleaseSpec:
         Raises:
             ParameterError: If their budgets cannot be met, or they cannot be asked together.
         """
-        spaces, mechanisms = _pairs(questions)
         return cls(
             questions=tuple(questions),
             clusters=clusters,
             provenance=provenance,
-            terms=Terms.of(spaces, mechanisms, clusters.response),
+            terms=Terms.from_questions(questions, clusters.response),
         )
 
     @property
     def spaces(self) -> tuple[Categories, ...]:
         """The categories of each question."""
-        return _pairs(self.questions)[0]
+        return tuple(question.space for question in self.questions)
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """What is published of each question."""
-        return _pairs(self.questions)[1]
-
-    @property
-    def expected(self) -> tuple[Expected | None, ...]:
-        """What outcomes of each question are thought to be like."""
-        return tuple(question.expected for question in self.questions)
+        return tuple(question.mechanism for question in self.questions)
 
     def begun(self, day: date, spent_before: Spent | None = None) -> ReleaseSpec:
         """The same, with the day on which its release began and what had been spent before it."""
@@ -109,10 +99,6 @@ class ReleaseSpec:
         pairs = zip(self.questions, mechanisms, strict=True)
         return replace(self, questions=tuple(replace(one, mechanism=own) for one, own in pairs))
 
-    def after_looks(self, questions: Sequence[QuestionSpec]) -> ReleaseSpec:
-        """The same release, with the questions that looks led to."""
-        return ReleaseSpec.from_questions(questions, self.clusters, self.provenance)
-
     def check(self, layout: Layout) -> None:
         """Raise a ParameterError if a release of these cells could not be completed.
 
@@ -126,12 +112,3 @@ class ReleaseSpec:
                 "without rows, effects cannot be weighted for arms that have different "
                 "probabilities in private clusters; choose a mechanism that releases rows"
             )
-
-
-def _pairs(
-    questions: Sequence[QuestionSpec],
-) -> tuple[tuple[Categories, ...], tuple[Mechanism, ...]]:
-    return (
-        tuple(question.space for question in questions),
-        tuple(question.mechanism for question in questions),
-    )

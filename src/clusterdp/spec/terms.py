@@ -14,36 +14,20 @@ from msgspec import Struct
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.errors import FormatError, ParameterError
+from clusterdp.mechanisms.draw import Question
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.categories import Categories, CategoriesRecord, together
 from clusterdp.privacy.accounting import (
     CLUSTER_AND_OUTCOME,
     Guarantee,
-    Neighbours,
     ReleaseLoss,
     any_loss,
-    rounded_up,
 )
 from clusterdp.privacy.composition import basic_composition
 from clusterdp.spec.columns import question_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the whole release costs."""
-
-    epsilon: float
-    delta: float
-    neighbours: Neighbours
-
-    @property
-    def in_words(self) -> str:
-        """The guarantee as a sentence for people."""
-        return in_words(
-            Guarantee(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
-        )
 
 
 def known_record(space: Categories) -> CategoriesRecord:
@@ -71,16 +55,17 @@ class QuestionTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     delta: float
 
     @classmethod
-    def of(cls, space: Categories, mechanism: Mechanism) -> QuestionTerms:
+    def from_question(cls, question: Question) -> QuestionTerms:
         """The terms of a question.
 
         Raises:
             ParameterError: If the budget of the mechanism cannot be met, or its prior is of another
                 outcome space.
         """
+        space, mechanism = question.space, question.mechanism
         guarantee = mechanism.guarantee(space)
         if mechanism.releases_rows:
-            mechanism.settled_rows(space).public_prior(space)
+            question.rows.public_prior(space)
         facts = {one.label: one.facts(space) for one in mechanism.statistics}
         return cls(
             outcomes=known_record(space),
@@ -107,37 +92,30 @@ class Terms(Struct, frozen=True, kw_only=True, dict=True):
 
     questions: tuple[QuestionTerms, ...]
     labels: ClusterResponse | None
-    guarantee: GuaranteeTerms
+    guarantee: Guarantee
 
     @classmethod
-    def of(
-        cls,
-        spaces: Sequence[Categories],
-        mechanisms: Sequence[Mechanism],
-        labels: ClusterResponse | None = None,
+    def from_questions(
+        cls, questions: Sequence[Question], labels: ClusterResponse | None = None
     ) -> Terms:
-        """The terms of a release, from the categories and the mechanism of each question.
+        """The terms of a release of some questions.
 
         Raises:
             ParameterError: If a budget cannot be met, a prior is of another outcome space, some
                 questions have rows and others do not, or units would not be asked one question.
         """
+        mechanisms = [question.mechanism for question in questions]
         if len({mechanism.releases_rows for mechanism in mechanisms}) > 1:
             raise ParameterError(
                 "some questions would publish rows and others would not; choose mechanisms that "
                 "all do"
             )
         _check_asked(mechanisms)
-        guarantee = total_guarantee(spaces, mechanisms, labels)
-        pairs = zip(spaces, mechanisms, strict=True)
+        guarantee = total_guarantee(questions, labels)
         return cls(
-            questions=tuple(QuestionTerms.of(space, mechanism) for space, mechanism in pairs),
+            questions=tuple(map(QuestionTerms.from_question, questions)),
             labels=labels,
-            guarantee=GuaranteeTerms(
-                epsilon=guarantee.epsilon,
-                delta=guarantee.delta,
-                neighbours=guarantee.neighbours,
-            ),
+            guarantee=guarantee,
         )
 
     @cached_property
@@ -149,6 +127,12 @@ class Terms(Struct, frozen=True, kw_only=True, dict=True):
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """The mechanism of each question."""
         return tuple(question.mechanism for question in self.questions)
+
+    @cached_property
+    def pairs(self) -> tuple[Question, ...]:
+        """Each question by its categories and its mechanism."""
+        pairs = zip(self.spaces, self.mechanisms, strict=True)
+        return tuple(Question(space=space, mechanism=mechanism) for space, mechanism in pairs)
 
     @property
     def mechanism_names(self) -> str:
@@ -168,9 +152,9 @@ class Terms(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @property
-    def has_look(self) -> bool:
-        """Whether a look was paid for."""
-        return any(mechanism.look is not None for mechanism in self.mechanisms)
+    def has_pilot(self) -> bool:
+        """Whether a pilot was paid for."""
+        return any(mechanism.pilot is not None for mechanism in self.mechanisms)
 
     @property
     def question_names(self) -> tuple[str, ...]:
@@ -192,51 +176,42 @@ class Terms(Struct, frozen=True, kw_only=True, dict=True):
         if self.releases_rows and len(self.questions) > 1:
             worst = _largest([(one.epsilon, one.delta) for one in self.questions])
             return (*of_labels, ReleaseLoss(any_loss(worst.epsilon), worst.delta))
-        pairs = zip(self.spaces, self.mechanisms, strict=True)
-        return (*of_labels, *(mechanism.loss(space) for space, mechanism in pairs))
+        return (*of_labels, *(one.mechanism.loss(one.space) for one in self.pairs))
 
     def check(self) -> None:
         """Raise a FormatError unless all of it follows from the parameters of the mechanisms."""
         if not self.questions:
             raise FormatError("there is no question")
         try:
-            again = Terms.of(self.spaces, self.mechanisms, self.labels)
+            again = Terms.from_questions(self.pairs, self.labels)
         except ParameterError as error:
-            raise FormatError(f"the parameters are of no mechanism of ours: {error}") from None
+            raise FormatError(f"the parameters do not fit any known mechanism: {error}") from None
         if again.guarantee != self.guarantee:
             raise FormatError(
-                f"the stated guarantee does not follow from the parameters, which cost "
-                f"{again.to_guarantee()}"
+                "the stated guarantee does not match the parameters, which cost "
+                f"{again.guarantee.statement().budget}"
             )
         for ours, theirs in zip(again.questions, self.questions, strict=True):
             for name in QuestionTerms.__struct_fields__:
                 if getattr(ours, name) != getattr(theirs, name):
-                    raise FormatError(f"{name!r} does not hold together")
-
-    def to_guarantee(self) -> Guarantee:
-        """The guarantee, as a value."""
-        stated = self.guarantee
-        return Guarantee(epsilon=stated.epsilon, delta=stated.delta, neighbours=stated.neighbours)
+                    raise FormatError(f"{name!r} is inconsistent")
 
 
 def total_guarantee(
-    spaces: Sequence[Categories],
-    mechanisms: Sequence[Mechanism],
-    labels: ClusterResponse | None = None,
+    questions: Sequence[Question], labels: ClusterResponse | None = None
 ) -> Guarantee:
     """What the questions of a release cost together, rounded up.
 
     Neighbours differ in all outcomes of a unit. With rows a unit is asked one question, which is
     public and follows from its id. So its outcomes are in the sums of everyone, which each
-    mechanism counts in full, and in the counts, the look and the row of that question: what a
+    mechanism counts in full, and in the counts, the pilot and the row of that question: what a
     release costs is the largest of what its mechanisms do. Without rows a unit is part of every
     question, and Σε and Σδ are the cost. Where clusters are private, neighbours differ in a unit's
     cluster as well. Given the labels that units were given, all else costs as much as with these as
     public clusters, so that ε₁ and ε₂ add up.
     """
-    pairs = zip(spaces, mechanisms, strict=True)
-    found = [mechanism.guarantee(space) for space, mechanism in pairs]
-    if all(mechanism.releases_rows for mechanism in mechanisms):
+    found = [question.mechanism.guarantee(question.space) for question in questions]
+    if all(question.mechanism.releases_rows for question in questions):
         found = [_largest([(one.epsilon, one.delta) for one in found])]
     if labels is None:
         return basic_composition(found)
@@ -254,7 +229,7 @@ def _check_asked(mechanisms: Sequence[Mechanism]) -> None:
     """Raise a ParameterError unless each unit is asked one question, and sums are of everyone."""
     asked = [mechanism.asked for mechanism in mechanisms]
     if not mechanisms[0].releases_rows and min(asked) < ASKED_TOTAL:
-        raise ParameterError("without rows everyone is part of every question")
+        raise ParameterError("without rows, all units are part of every question")
     if mechanisms[0].releases_rows and sum(asked) != ASKED_TOTAL:
         raise ParameterError(
             f"each unit is asked one question, so that the numbers asked add up to {ASKED_TOTAL}; "
@@ -262,26 +237,5 @@ def _check_asked(mechanisms: Sequence[Mechanism]) -> None:
         )
     if len({mechanism.sums for mechanism in mechanisms}) > 1:
         raise ParameterError(
-            "sums are of everyone and all outcomes: give every question the same shares for them"
+            "sums are of all units and outcomes: give every question the same shares for them"
         )
-
-
-def in_words(guarantee: Guarantee) -> str:
-    """The guarantee as a sentence for people."""
-    budget, words = f"epsilon = {rounded_up(guarantee.epsilon)}", guarantee.words
-    meaning = (
-        f"it changes the odds between any two {words.told_apart} of a person by at most a factor "
-        "e^epsilon, even for whoever knows everything else, including all other "
-        f"{words.told_apart}"
-    )
-    if guarantee.delta:
-        budget += f", delta = {rounded_up(guarantee.delta)}"
-        meaning = (
-            "whatever could be published becomes at most e^epsilon times likelier, plus delta, "
-            f"when one person's {words.replaced} is another"
-        )
-    return (
-        "Everything in this folder, taken together, is label differentially private with "
-        f"{budget}, for the replacement of one unit's {words.replaced}: {meaning}. In other words: "
-        f"{guarantee.in_odds()}."
-    )

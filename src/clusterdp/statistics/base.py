@@ -234,8 +234,8 @@ class DrawnStatistic(ABC):
 
         Args:
             values: The function; axes `[category]`.
-            combination: The same as a weighted sum of declared metrics, axes `[metric]`; None if
-                it is none.
+            combination: The same as a weighted sum of declared metrics, axes `[metric]`; None if it
+                is not such a sum.
         """
         return ()
 
@@ -265,7 +265,7 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         in_words: What its columns hold.
         of_categories: Whether it is drawn from counts by category, not from sums.
         of_everyone: Whether it is of all units, and drawn together for all questions; else it is of
-            those who are asked, where a release has rows.
+            the units that are asked, where a release has rows.
     """
 
     beside_rows: ClassVar[bool] = True

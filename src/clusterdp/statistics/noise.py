@@ -157,7 +157,6 @@ class NoiseSource(Protocol):
 
     def __call__(self, values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         """The values with noise, in the same shape."""
-        ...
 
 
 def add_exact_noise(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:

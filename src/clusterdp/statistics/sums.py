@@ -161,7 +161,7 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         }
         published, sums = read.pop(_SUMS), read.pop(_INTEGERS)
         if not np.array_equal(published, in_metric(sums, space)):
-            raise FormatError(f"{_SUMS!r} does not follow from {_INTEGERS!r}")
+            raise FormatError(f"{_SUMS!r} does not match {_INTEGERS!r}")
         return self.restore({_SUMS: sums, **read}, layout, space)
 
 
@@ -253,7 +253,7 @@ class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
 
     def check(self, layout: Layout, space: CategorySpace) -> None:
         """Raise a ParameterError if sums would not fit 64 bits."""
-        remedy = "sums (sums_share=0, --sums-share 0)"
+        remedy = "sums (sums_share = 0, under [expert])"
         check_fits(space, self.noise(space), int(layout.sizes.max()), remedy)
 
     def true_sums(self, totals: CellTotals, layout: Layout) -> SumPair:  # noqa: ARG002 - as totals
@@ -331,7 +331,7 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
     def check(self, layout: Layout, space: CategorySpace) -> None:
         """Raise a ParameterError if there is no such breakdown, or sums would not fit 64 bits."""
         layout.n_groups(self.by)
-        remedy = "totals (totals_share=0, --totals-share 0)"
+        remedy = "totals (totals_share = 0, under [expert])"
         if self.by:
             remedy = f"the breakdown by {', '.join(self.by)}"
         most = LARGEST_WEIGHT * int(layout.sizes.sum(axis=0).max())

@@ -15,7 +15,7 @@ import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 
 from msgspec import Struct
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from io import BufferedReader
-    from types import ModuleType, TracebackType
+    from types import ModuleType
 
 
 # Written last of all: a folder without a manifest is not a release.
 MANIFEST = "manifest.json"
 CELLS, CHANNELS = "cells.parquet", "channels.parquet"
-TOTALS, LOOK = "totals.parquet", "look.parquet"
+TOTALS, PILOT = "totals.parquet", "pilot.parquet"
 README, INDEX = "README.md", "index.html"
 # What is added after a release was sealed: no checksum covers it.
 ERRATA = "errata.md"
@@ -99,27 +99,34 @@ class FileSum(Struct, frozen=True, forbid_unknown_fields=True):
             return cls(os.fstat(file.fileno()).st_size, digest.hexdigest())
 
 
-class SummedFile:
-    """A file whose checksum is computed while it is written, instead of reading it again.
+class OpenFile:
+    """A file that others write to through this, and that is closed in the end."""
 
-    Attributes:
-        error: Why it could not be written; None if it could. Whoever writes it may hide that.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file, self._digest, self._size = path.open("wb"), hashlib.sha256(), 0
-        self.error: OSError | None = None
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
+
+    def flush(self) -> None:
+        """Hand what was written over to the system."""
+        self._file.flush()
+
+
+class SummedFile(OpenFile):
+    """A file whose checksum is computed while it is written, instead of reading it again.
+
+    Attributes:
+        error: Why it could not be written; None if it could. Its caller may hide that.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.open("wb"))
+        self._digest, self._size = hashlib.sha256(), 0
+        self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
         """Write some bytes."""
@@ -130,10 +137,6 @@ class SummedFile:
         except OSError as error:
             self.error = error
             raise
-
-    def flush(self) -> None:
-        """Hand what was written over to the system."""
-        self._file.flush()
 
     def sum(self) -> FileSum:
         """The size and checksum of what was written."""
@@ -171,11 +174,11 @@ class Destination(Protocol):
         """Where to put things; they are published when the block ends without an error.
 
         Args:
-            claim: What tells runs of this release from those of others.
+            claim: What distinguishes runs of this release from those of others.
         """
 
     def manifest(self) -> bytes | None:
-        """The manifest of the release that is there; None if there is none."""
+        """The manifest of the release that is there; None if there is no release."""
 
     def clear(self, claim: str) -> None:
         """Remove what killed runs of a release left here and beside; a published one stays.
@@ -207,19 +210,19 @@ class LocalFolder:
         check_free(self.path)
 
     @contextmanager
-    def staged(self, claim: str) -> Iterator[Staged]:  # noqa: ARG002 - a lock tells runs apart
+    def staged(self, claim: str) -> Iterator[Staged]:  # noqa: ARG002 - a lock distinguishes runs
         """A private folder beside it."""
         with staged_folder(self.path) as folder:
             yield Staged(files=folder, rows=str(folder))
 
     def manifest(self) -> bytes | None:
-        """The manifest of the release that is there; None if there is none."""
+        """The manifest of the release that is there; None if there is no release."""
         try:
             return read_regular(self.path / MANIFEST, MOST_OF_MANIFEST)
         except OSError:
             return None
 
-    def clear(self, claim: str) -> None:  # noqa: ARG002 - a lock tells runs apart
+    def clear(self, claim: str) -> None:  # noqa: ARG002 - a lock distinguishes runs
         """Remove the private folders beside it; a rename leaves nothing else behind."""
         remove_private_folders(self.path)
 
@@ -325,7 +328,7 @@ def _is_locked(folder: Path) -> bool:
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except PermissionError:
-        return True  # somebody else's: it may be
+        return True  # another user's: it may be
     except (OSError, ValueError):
         return False
     try:
@@ -349,7 +352,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
     scratch = _scratch_of(target)
     handle = _claim(scratch, target)
     try:
-        _remove_left(scratch)
+        _empty(scratch)
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -430,8 +433,8 @@ def check_free(target: Path) -> None:
     is_there, *_ = map(_is_there, (target, _partial_of(target), _scratch_of(target)))
     if is_there:
         raise OutputError(
-            f"{target} exists already, and a release is never overwritten: choose "
-            "another folder (out=..., --out)"
+            f"{target} exists already, and a release is never overwritten; another folder "
+            "(out=..., --out) is another release, which spends its epsilon again"
         )
     if not target.parent.is_dir():
         raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
@@ -457,19 +460,15 @@ def private_file(path: Path) -> Path:
     return path
 
 
-def _remove_left(scratch: Path) -> None:
-    try:
-        _empty(scratch)
-    except OSError as error:
-        raise OutputError(f"cannot empty {scratch}: {error.strerror}") from None
-
-
 def _empty(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+    try:
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+    except OSError as error:
+        raise OutputError(f"cannot empty {folder}: {error.strerror}") from None
 
 
 def _publish(partial: Path, target: Path) -> None:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self, cast
+from typing import IO, TYPE_CHECKING, cast
 
-from clusterdp.storage.folder import SummedFile, private_file
+from clusterdp.storage.folder import OpenFile, SummedFile, private_file
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import polars as pl
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.modes import CTR
@@ -49,39 +47,24 @@ def sum_written(rows: pl.LazyFrame) -> FileSum:
 _PIECE_BYTES = 2**22
 
 
-class HiddenFile:
+class HiddenFile(OpenFile):
     """A new file, encrypted by AES-256 while it is written. What a killed run leaves is noise."""
 
     def __init__(self, path: Path) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
         self._path = private_file(path)
-        self._file = self._path.open("r+b")
+        super().__init__(self._path.open("r+b"))
         # A key and a nonce for one file, which is written once.
         self._cipher: Cipher[CTR] = Cipher(
             algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))
         )
         self._encryptor = self._cipher.encryptor()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
-
     def write(self, data: bytes) -> int:
         """Write some bytes."""
         self._file.write(self._encryptor.update(data))
         return len(data)
-
-    def flush(self) -> None:
-        """Hand what was written over to the system."""
-        self._file.flush()
 
     def reveal(self) -> Path:
         """Decrypt the file where it is; from now on its owner can read it."""

@@ -1,4 +1,4 @@
-"""The files of a published folder, on a disk or in a store, for whoever reads them."""
+"""The files of a published folder, on a disk or in a store, for readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from clusterdp.errors import FormatError, OutputError
 from clusterdp.storage.folder import (
@@ -23,67 +23,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-class Files(Protocol):
-    """The files of a folder, by their names in it."""
-
-    @property
-    def name(self) -> str:
-        """What the folder is called, without where it is."""
-
-    def exists(self) -> bool:
-        """Whether there is anything at all."""
-
-    def names(self) -> list[str]:
-        """The names of all files, and of what is none: a folder, or a link to one."""
-
-    def size(self, name: str) -> int | None:
-        """The size of a file; None if there is none of that name."""
-
-    def is_link(self, name: str) -> bool:
-        """Whether a name leads to a file elsewhere."""
-
-    def is_taken(self, name: str) -> bool:
-        """Whether there is anything of that name: a file, a folder or a link."""
-
-    def read(self, name: str, most: int) -> bytes | None:
-        """A file of at most so many bytes as it is; None if there is none of that name.
-
-        Raises:
-            FormatError: If it is larger, no regular file, or cannot be read.
-        """
-
-    def part(self, name: str, start: int, n_bytes: int) -> bytes:
-        """So many bytes of a file from a place on, or as many as there are.
-
-        Raises:
-            ValueError: If the place is before the file.
-        """
-
-    def sum(self, name: str) -> FileSum:
-        """The size and checksum of a file."""
-
-    def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
-        """A query over Parquet files."""
-
-    def append(self, name: str, text: str) -> None:
-        """Add text to the end of a file, which may be new."""
-
-
-def open_folder(place: str | os.PathLike[str]) -> Files:
-    """The files at a place: an address in its store, a path on this machine's disks.
-
-    Raises:
-        FormatError: If the store cannot be reached.
-    """
-    name = os.fspath(place)
-    if is_store(name):
-        return ObjectStore.open(name, FormatError)
-    return LocalFiles(Path(name))
-
-
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """The files of a folder on a disk."""
+    """The files of a folder on a disk. What cannot be read is a FormatError."""
 
     path: Path
 
@@ -112,7 +54,7 @@ class LocalFiles:
             ]
 
     def size(self, name: str) -> int | None:
-        """The size of a file; None if there is none of that name."""
+        """The size of a file; None if no file has that name."""
         path = self.path / name
         return path.stat().st_size if path.is_file() else None
 
@@ -125,7 +67,7 @@ class LocalFiles:
         return os.path.lexists(self.path / name)
 
     def read(self, name: str, most: int) -> bytes | None:
-        """A file of at most so many bytes as it is; None if there is none of that name."""
+        """A file of at most so many bytes as it is; None if no file has that name."""
         try:
             with self._reading(name):
                 return read_regular(self.path / name, most)
@@ -169,3 +111,19 @@ class LocalFiles:
                 file.write(text)
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+# The files of a folder, by their names in it.
+Files = LocalFiles | ObjectStore
+
+
+def open_folder(place: str | os.PathLike[str]) -> Files:
+    """The files at a place: an address in its store, a path on this machine's disks.
+
+    Raises:
+        FormatError: If the store cannot be reached.
+    """
+    name = os.fspath(place)
+    if is_store(name):
+        return ObjectStore.open(name, FormatError)
+    return LocalFiles(Path(name))

@@ -55,7 +55,7 @@ class Access:
         settings: Settings by the names that the Rust library `object_store` gives them, without
             the prefix `aws_`. Empty where that library finds them by itself.
         unencrypted: Whether the store is reached by plain HTTP.
-        credentials: Gives credentials that are valid now; None if there are none to give.
+        credentials: Gives credentials that are valid now; None where none can be given.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class ObjectStore:
             return {one["path"]: one["size"] for one in found if one["path"]}
 
     def size(self, name: str) -> int | None:
-        """The size of an object; None if there is none of that name."""
+        """The size of an object; None if no object has that name."""
         import obstore
 
         with self._plain_errors():
@@ -263,7 +263,7 @@ class ObjectStore:
                 return None
 
     def read(self, name: str, most: int = MOST_OF_MANIFEST) -> bytes | None:
-        """An object of at most so many bytes as it is; None if there is none of that name."""
+        """An object of at most so many bytes as it is; None if no object has that name."""
         import obstore
 
         with self._plain_errors():
@@ -316,7 +316,7 @@ class ObjectStore:
         before = self.read(name, MOST_OF_TEXT)
         content = (before or b"") + text.encode()
         if before is None and not self.create(name, content):
-            raise OutputError(f"somebody else wrote {self}/{name} at the same time; try again")
+            raise OutputError(f"another run wrote {self}/{name} at the same time; try again")
         if before is not None:
             with self._plain_errors():
                 obstore.put(self._objects, name, content)
@@ -395,8 +395,8 @@ def _reason(error: BaseException, uri: str) -> str:
         answer in text for answer in _REFUSED
     ):
         return (
-            "is refused to these credentials; they need to list and read there, and to publish "
-            "also to write and remove"
+            "cannot be accessed with these credentials; they need to list and read there, and to "
+            "publish also to write and remove"
         )
     if isinstance(error, FileNotFoundError):
         return "lost an object while it was read; try again"

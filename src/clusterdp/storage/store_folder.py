@@ -3,9 +3,9 @@
     free ── claim ──> claimed ── manifest ──> published
 
 The release is put together on a private disk of this machine. A run then owns the place by an
-object of its own, the claim, which is created only if there is none. What is uploaded after it is
-seen by everyone who can read the store. The manifest comes last, and is created only if there is
-none: it is what makes a folder a release. Then the claim is removed.
+object of its own, the claim, which is created only if the place has no claim. What is uploaded
+after it is visible to everyone who can read the store. The manifest comes last, and is created only
+if the place has no manifest: it is what makes a folder a release. Then the claim is removed.
 
 A claim follows from the key of a release. A run that finishes an interrupted one has the same claim
 and the same bytes, so it writes them again. Nobody else writes below a claim. What was uploaded is
@@ -50,7 +50,7 @@ class ClaimedFolder(ABC):
 
     @abstractmethod
     def _read(self, name: str) -> bytes | None:
-        """A small file as it is; None if there is none of that name."""
+        """A small file as it is; None if no file has that name."""
 
     @abstractmethod
     def _remove(self, name: str) -> None:
@@ -62,7 +62,7 @@ class ClaimedFolder(ABC):
         return working_of(str(self))
 
     def manifest(self) -> bytes | None:
-        """The manifest of the release that is there; None if there is none."""
+        """The manifest of the release that is there; None if there is no release."""
         return self._read(MANIFEST)
 
     def check_free(self, claim: str | None = None) -> None:
@@ -71,8 +71,8 @@ class ClaimedFolder(ABC):
         there = self._names()
         if MANIFEST in there:
             raise OutputError(
-                f"{self} exists already, and a release is never overwritten: choose another folder "
-                "(out=..., --out)"
+                f"{self} exists already, and a release is never overwritten; another folder "
+                "(out=..., --out) is another release, which spends its epsilon again"
             )
         if CLAIM in there and (claim is None or not self._owned(claim)):
             raise self._claimed()
@@ -113,9 +113,9 @@ class ClaimedFolder(ABC):
         )
 
     def _check_claim(self, claim: str, sealed: bytes) -> None:
-        """Raise an OutputError if somebody else took the place, unless this manifest is there."""
+        """Raise an OutputError if another run took the place, unless this manifest is there."""
         if not self._owned(claim) and self.manifest() != sealed:
-            raise OutputError(f"somebody took the claim of this run at {self} away")
+            raise OutputError(f"the claim of this run at {self} was removed")
 
     def _remove_claim(self) -> None:
         with suppress(OutputError):  # `clear` tries again; it harms no reader
@@ -155,7 +155,7 @@ class StoreFolder(ClaimedFolder):
             except BaseException:
                 self._give_up(claim)
                 raise
-            self._claim(claim)  # somebody may have removed it in the meantime
+            self._claim(claim)  # it may have been removed in the meantime
             self._publish(folder, claim)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -163,7 +163,7 @@ class StoreFolder(ClaimedFolder):
         """Own the place.
 
         Raises:
-            OutputError: If somebody else owns it, or the store does not honour conditions.
+            OutputError: If another run owns it, or the store does not honor conditions.
         """
         created = self.store.create(CLAIM, claim.encode())
         if created and self.store.create(CLAIM, claim.encode()):
@@ -206,7 +206,7 @@ class StoreFolder(ClaimedFolder):
             raise
         # An answer that was lost is asked for again: the manifest that is there may be this one.
         if not self.store.create(MANIFEST, sealed) and self.manifest() != sealed:
-            raise OutputError(f"{self} was published by somebody else in the meantime")
+            raise OutputError(f"another run published {self} in the meantime")
         self._remove_claim()
 
     def _give_up(self, claim: str) -> None:

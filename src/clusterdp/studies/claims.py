@@ -4,7 +4,7 @@ The privacy theorems themselves, by enumeration of a small cell. No experiment o
 
 The paper's accounting of Cluster-DP: understated, so never a guarantee (corrections C1, C2).
 
-It exists to reproduce the paper's figures. `docs/privacy.md` has the counter-examples.
+It exists to reproduce the paper's figures. `docs/explanation/privacy.md` has the counter-examples.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class ExperimentFindings:
 
     Attributes:
         number: The paper's number of the experiment.
-        tables: Its tables of numbers, by name; the column `draw` tells populations apart.
+        tables: Its tables of numbers, by name; the column `draw` distinguishes populations.
         claims: The claims it decides.
     """
 

@@ -214,13 +214,13 @@ def row_biases(whole: Population, mechanism: Mechanism, rng: np.random.Generator
     sizes = everyone.sum(axis=-1)
     counts = np.broadcast_to(everyone, (N_NOISES, *everyone.shape))
     layout = pops.balanced_layout(2 * sizes[:, 0])
-    channel = release_cells(
+    _, channel = release_cells(
         CellTotals.from_counts(counts, pops.SPACE),
         layout,
         pops.SPACE,
         mechanism,
         simulated_noise(rng),
-    ).channel
+    )
     assert channel is not None  # noqa: S101 - Cluster-DP publishes rows
     released = channel.simulate(counts, rng)
     means = (released * channel.decode()[..., channel.groups, :]).sum(axis=-1) / sizes

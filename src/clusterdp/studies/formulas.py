@@ -1,4 +1,4 @@
-"""The paper's variance theory as functions, corrected where `docs/privacy.md` says so.
+"""The paper's variance theory as functions, corrected where `docs/explanation/privacy.md` says so.
 
 Effects are of treatments against control; results have axes `[treatment]` unless stated.
 """

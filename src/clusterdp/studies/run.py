@@ -119,7 +119,7 @@ class Shown(NamedTuple):
     Attributes:
         table: Its name.
         title: What the numbers are.
-        by: The columns that tell lines apart.
+        by: The columns that distinguish lines.
         axis: The column along which numbers vary, and its symbol.
         values: The columns of numbers, and what they are called.
     """
@@ -245,7 +245,7 @@ def _report(findings: list[ExperimentFindings], figures: dict[int, list[str]], s
         (
             "The figures hold the paper's mechanisms. What this package does beyond them, in the "
             "populations of Experiments 1 and 3 and at equal, valid privacy, is in "
-            "`docs/frontier.md` (`make bench-variance`)."
+            "`docs/studies/frontier.md` (`make bench-variance`)."
         ),
         "",
         "| claim | verdict | held in |",

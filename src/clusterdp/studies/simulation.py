@@ -114,10 +114,9 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     metric: int = 0,
 ) -> EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
-    about_cells = release_cells(
+    statistics, channel = release_cells(
         CellTotals.from_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
     )
-    statistics, channel = about_cells
     if channel is None:
         contrasts = statistics[0].contrasts(layout, metric)
         return contrast_effects(

@@ -65,13 +65,13 @@ def exact_excess(population: Population, mechanism: Mechanism, rng: np.random.Ge
     follow from.
     """
     counts, layout = population.assign(N_AVERAGED, rng), population.layout
-    channel = release_cells(
+    _, channel = release_cells(
         CellTotals.from_counts(counts, population.space),
         layout,
         population.space,
         mechanism,
         simulated_noise(rng),
-    ).channel
+    )
     assert channel is not None  # noqa: S101 - there are rows
     noise = channel.noise_variance()[..., channel.groups, :]
     per_unit = (counts * noise).sum(axis=-1).mean(axis=0) / layout.sizes

@@ -83,7 +83,7 @@ class ConeProgram:
 
     @property
     def spread(self) -> float:
-        """The cost of no noise at all: Σ_y p(y)·|Y(y)|²."""
+        """The cost without noise: Σ_y p(y)·|Y(y)|²."""
         return float((self.prior * self.values**2).sum())
 
     def cost_of(self, mixture: StepMixture) -> float:

@@ -239,7 +239,7 @@ MOST_FOR_EXACT_PRICING = 16
 _MOST_EVERY_ROUND, _MOST_AT_ALL = 2**17, 2**26
 # Sets returned at most.
 _MOST_RETURNED = 400
-# An excess up to this is none.
+# An excess up to this counts as zero.
 _NONE = 1e-11
 _LOCAL_STEPS, _MORE_STARTS = 8, 5000
 

@@ -1,8 +1,8 @@
 """One pass over a local table: every batch is encoded once, and handed to all that need it.
 
 A pass that counts, one that randomizes and one that does both differ in who takes the batches, and
-in what becomes of them. Safety nets look at the order of the table while it is counted, and at kept
-columns while they are published; they only warn.
+in what becomes of them. Safety checks look at the order of rows while they are counted, and at
+passthrough columns while they are published; they only warn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from clusterdp.rows.leaks import (
     has_order,
     leak_notice,
     sampling_step,
-    strata_of,
 )
 from clusterdp.rows.tally import CountPlan, Tally
 
@@ -67,7 +66,7 @@ class TablePass:
         """The pass as a query, to be evaluated once; it gives randomized rows, in order.
 
         Rows are keyed by their ids, so another pass gives the same rows. Those of batches that
-        cannot be used are left out: whoever counts refuses the table.
+        cannot be used are left out: the pass that counts rejects the table.
         """
         _hold_on_to_memory()
         read = self._encoder.columns
@@ -119,7 +118,7 @@ def _hold_on_to_memory() -> None:
 
 
 class TallyConsumer:
-    """Counts rows, looks for repeated ids, and at the order of the table.
+    """Counts rows, looks for repeated ids, and at the order of rows.
 
     Attributes:
         tally: What was counted.
@@ -131,31 +130,28 @@ class TallyConsumer:
         plan = CountPlan.from_requests(asked.encoder, asked.layout, counts)
         self.tally, self.encoder = Tally(plan), plan.encoder
         self.ids = IdCollector(asked.layout.n_units)
-        self._keys, self._n_arms = asked.keys, len(asked.layout.arms)
-        self._orders = [RowOrder(n, asked.layout.n_units) for n in self.encoder.secret_sizes]
+        self._keys = asked.keys
+        self._order = RowOrder(
+            self.encoder.secret_columns,
+            n_questions=len(self.encoder.questions),
+            n_arms=len(asked.layout.arms),
+            n_rows=asked.layout.n_units,
+        )
         self._lock = threading.Lock()
 
     def take(self, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
         """Count successive rows, of which the first stands at `first_row`."""
         self.ids.add(rows.units, rows.hashes)
         if rows.sound:
-            strata = [strata_of(rows.cells, batch, self.encoder.columns.ordering)]
-            strata *= len(rows.questions)
-            strata.append((rows.cells % self._n_arms).astype(np.uint64))  # of private clusters
-            codes = self.encoder.secrets(batch, rows)
-            for order, by, secret in zip(self._orders, strata, codes, strict=False):
-                order.add(first_row, rows.units, by, secret)
+            public = [unnamed(batch[name]) for name in self.encoder.columns.ordering]
+            secrets = self.encoder.secrets(batch, rows)
+            self._order.add(first_row, rows.units, rows.cells, public, secrets)
         with self._lock:
             self.tally.add(rows, self._keys)
 
     def notices(self, *, keep_order: bool) -> tuple[str, ...]:
-        """The warnings to the owner if the order of the table reveals outcomes, or clusters."""
-        n_questions, found = len(self.encoder.questions), dict[str, None]()
-        names = self.encoder.secret_columns
-        for place, order in enumerate(self._orders):
-            cluster = None if place < n_questions else names[place][0]
-            found |= dict.fromkeys(order.notices(keep_order=keep_order, cluster=cluster))
-        return tuple(found)
+        """The warnings to the owner if the order of rows reveals outcomes, or clusters."""
+        return self._order.notices(keep_order=keep_order)
 
 
 # Of numbers, about this many rows are looked at: more than enough for bins of some rows each.
@@ -167,7 +163,7 @@ _MOST_CLASSES = 2**9
 
 
 class KeptColumns:
-    """Looks at the kept columns of rows that are randomized, batch by batch."""
+    """Looks at the passthrough columns of rows that are randomized, batch by batch."""
 
     def __init__(self, asked: Pass, schema: pl.Schema) -> None:
         self._encoder = asked.encoder

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def cross_columns(rows: pl.LazyFrame, name: str | None, secret: tuple[str, ...]) -> pl.LazyFrame:
-    """Rows with a column `"a,b,c"` that crosses these columns, if there is none of that name.
+    """Rows with a column `"a,b,c"` that crosses these columns, if no column has that name.
 
     Raises:
         DataError: If one of them is missing, or is among `secret`: ids and outcomes.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
-from clusterdp._named import column, unnamed
+from clusterdp._named import column, columns, unnamed
 from clusterdp.engines.base import EngineTable, PassResult, refuse_repeated
 from clusterdp.engines.cells import refuse_missing, to_layout, unplain
 from clusterdp.engines.local._reading import TablePass
@@ -30,6 +30,7 @@ from clusterdp.rows.column_types import (
 from clusterdp.rows.id_order import in_order_of_ids, one_by_one, sorted_rows
 from clusterdp.rows.keys import id_hashes
 from clusterdp.rows.value_codes import CellEncoder, look_for_unplain, plain_column
+from clusterdp.spec.columns import COMMON
 from clusterdp.storage.folder import UNITS, FileSum, SummedFile, private_file
 from clusterdp.storage.parquet import HiddenFile, write_table
 
@@ -85,7 +86,7 @@ class LocalTable(EngineTable):
         return local_layout(self.rows, asked)
 
     def unplain_columns(self) -> list[str]:
-        """Which kept columns are texts that cannot be shown everywhere; no other is read."""
+        """Which passthrough columns are texts that cannot be shown everywhere; no other is read."""
         with source_errors():
             found = look_for_unplain(self.rows, self.columns.kept).collect(engine="streaming")
         return [column.name for column in found if column.any()]
@@ -221,21 +222,25 @@ def local_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEn
 def check_public(rows: pl.LazyFrame, asked: CellOptions) -> None:
     """Raise a DataError unless what is kept can be shown, and each row has an id of its own.
 
-    Whether ids are repeated is found out of small tables alone.
+    Rows that a unit has several of count once, if they are alike. Whether ids are repeated is found
+    out of small tables alone.
     """
     unit = asked.columns.unit
     with source_errors():
         unseen = look_for_unplain(rows, asked.checked).collect(engine="streaming")
     for found in unseen:
         if found.any():
-            raise unplain(found.name, "unit" if found.name == unit else "keep")
-    if unit not in asked.checked or asked.several_rows:
+            raise unplain(found.name, "unit" if found.name == unit else "passthrough")
+    if unit not in asked.checked:
         return
+    several = asked.several_rows
+    read = rows.select(columns(asked.parts | asked.checked if several else [unit]))
+    read = read.unique() if several else read
     with source_errors():
-        ids = unnamed(rows.select(column(unit)).head(_SMALL_TABLE + 1).collect().to_series())
+        ids = unnamed(read.head(_SMALL_TABLE + 1).collect()[unit])
     refuse_missing(unit, "unit", ids.null_count())
     if len(ids) <= _SMALL_TABLE:
-        refuse_repeated(len(ids) - ids.n_unique(), unit, {})
+        refuse_repeated(len(ids) - ids.n_unique(), unit, {unit: COMMON} if several else {})
 
 
 def write_parquet(rows: pl.LazyFrame, path: Path) -> FileSum:
@@ -249,8 +254,8 @@ def write_parquet(rows: pl.LazyFrame, path: Path) -> FileSum:
 def source_errors(file: SummedFile | None = None) -> Iterator[None]:
     """Errors of reading a table, without the values that Polars quotes in them.
 
-    Errors of writing are told apart from them: of a file that is written, and of a full disk, where
-    randomized rows are stored to be sorted.
+    Errors of writing are distinguished from them: of a file that is written, and of a full disk,
+    where randomized rows are stored to be sorted.
     """
     import polars as pl
 

@@ -1,8 +1,8 @@
 """Pass 1 on Spark's workers: count a partition, compare ids; then add up, part by part.
 
 One scan does it all. A task sends three kinds of parcels: what it counted, by ranges of places; its
-ids as 64-bit words, by a hash of them; and what it counted of kept columns. Their shape depends on
-public columns alone: Spark's event log and UI show how many rows went where.
+ids as 64-bit words, by a hash of them; and what it counted of passthrough columns. Their shape
+depends on public columns only: Spark's event log and UI show how many rows went where.
 """
 
 from __future__ import annotations
@@ -195,12 +195,12 @@ def counted_schema() -> StructType:
 
 
 class Parts(NamedTuple):
-    """Where parcels of pass 1 go: ids to the first parts, then counts, then kept columns.
+    """Where parcels of pass 1 go: ids to the first parts, then counts, then passthrough columns.
 
     Attributes:
         n_of_ids: How many parts compare ids.
         n_places: How many integers are counted, without the numbers of the tally.
-        kept: Kept columns and what each may reveal, each in a part.
+        kept: Passthrough columns and what each may reveal, each in a part.
     """
 
     n_of_ids: int
@@ -214,7 +214,7 @@ class Parts(NamedTuple):
 
     @property
     def of_kept(self) -> int:
-        """The part of the first kept column."""
+        """The part of the first passthrough column."""
         return self.of_numbers + 1
 
     @property
@@ -229,7 +229,7 @@ class Parts(NamedTuple):
 
     @property
     def firsts_of_kept(self) -> list[int]:
-        """The places of the first numbers about kept columns, and the end."""
+        """The places of the first numbers about passthrough columns, and the end."""
         lengths = (pair.length for pair in self.kept)
         return list(itertools.accumulate(lengths, initial=self.repeated + 1))
 
@@ -279,7 +279,7 @@ class Parts(NamedTuple):
         return np.vstack([where + first, sums[:, where]])
 
     def _kept_sums(self, place: int, parcels: Iterator[bytes]) -> IntArray:
-        """What tasks counted of a kept column and the outcomes of a question."""
+        """What tasks counted of a passthrough column and the outcomes of a question."""
         sums = KeptSums(self.kept[place])
         for held in parcels:
             sums.add(held)
@@ -305,12 +305,12 @@ def put_together(
         parts: Where parcels went.
 
     Returns:
-        What was counted; how many ids seem to repeat another, as hashes of text do; and the kept
-        columns that give outcomes away.
+        What was counted; how many ids seem to repeat another, as hashes of text do; and the
+        passthrough columns that reveal outcomes.
     """
     tally = Tally(plan)
     places, low, high = (column.to_numpy() for column in counted)
-    # Counts, how many ids repeat another, and the numbers about kept columns.
+    # Counts, how many ids repeat another, and the numbers about passthrough columns.
     flat = np.zeros(parts.firsts_of_kept[-1], dtype=np.int64)
     is_count = (places >= 0) & (places < parts.repeated)
     flat[places[is_count]] = (high[is_count] << _HALF) + low[is_count]

@@ -174,7 +174,7 @@ class HadoopFolder(ClaimedFolder):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _remove_folder(self) -> None:
-        with suppress(OutputError), self._errors():  # by now it may be somebody else's
+        with suppress(OutputError), self._errors():  # by now it may belong to another run
             self._store().delete(self._path(), False)  # noqa: FBT003
 
     def _publish(self, folder: Path, claim: str) -> None:
@@ -186,7 +186,7 @@ class HadoopFolder(ClaimedFolder):
             self._copy(store, folder / MANIFEST, _COMING)
             self._check_claim(claim, (folder / MANIFEST).read_bytes())
             if not store.rename(self._path(_COMING), self._path(MANIFEST)):
-                raise OutputError(f"{self} was published by somebody else in the meantime")
+                raise OutputError(f"another run published {self} in the meantime")
         self._remove_claim()
 
     def _copy(self, store: Any, path: Path, name: str) -> None:
@@ -202,7 +202,7 @@ class HadoopFolder(ClaimedFolder):
             return {one.getPath().getName() for one in found}
 
     def _read(self, name: str) -> bytes | None:
-        """A small file as it is; None if there is none of that name."""
+        """A small file as it is; None if no file has that name."""
         with self._errors():
             store, path = self._store(), self._path(name)
             if not store.exists(path):

@@ -1,4 +1,4 @@
-"""Do kept columns reveal the outcome? Counted by Spark's workers in pass 1; it only warns.
+"""Do passthrough columns reveal the outcome? Counted by Spark's workers in pass 1; it only warns.
 
 Values are public; what is sent of each are the counts of all outcomes, zeros too, so that how much
 is sent depends on public columns alone. Of numbers and times, every so many rows are counted, to be
@@ -45,13 +45,13 @@ _WORD_BYTES = 8
 
 
 class Pair(NamedTuple):
-    """A kept column, and what it may reveal.
+    """A passthrough column, and what it may reveal.
 
     Attributes:
         secret: Which of `RowEncoder.secret_columns` it may reveal.
         name: The column.
         is_number: Whether its values are put into bins.
-        n_classes: How many outcomes are told apart.
+        n_classes: How many outcomes are distinguished.
         step: Of numbers, every so many rows are looked at.
     """
 
@@ -75,7 +75,7 @@ class Pair(NamedTuple):
 def all_pairs(
     kinds: Mapping[str, pl.DataType], encoder: RowEncoder, n_rows: int
 ) -> tuple[Pair, ...]:
-    """What is counted of kept columns of these types, from what is public of a table."""
+    """What is counted of passthrough columns of these types, from what is public of a table."""
     pairs = []
     for secret, many in enumerate(encoder.secret_sizes):
         n_classes = min(many, _MOST_CLASSES)
@@ -117,7 +117,7 @@ class ValueCounts(NamedTuple):
 
 
 class KeptCounts:
-    """Counts the kept columns of a partition, batch by batch."""
+    """Counts the passthrough columns of a partition, batch by batch."""
 
     def __init__(self, pairs: tuple[Pair, ...], encoder: RowEncoder) -> None:
         self._encoder = encoder

@@ -149,7 +149,7 @@ def _to_bytes(rows: pa.RecordBatch) -> bytes:
 
 
 def unpacked_rows(parcels: Iterator[Parcel]) -> pa.Table | None:
-    """The rows in parcels, in any order; None if there are none."""
+    """The rows in parcels, in any order; None without any."""
     import pyarrow as pa
 
     tables = [pa.ipc.open_stream(parcel.held).read_all() for parcel in parcels]

@@ -144,7 +144,8 @@ class RandomizeRows:
             any case.
         places: Where rows go.
         seen: What each partition read.
-        same: What tells files of which table their rows are; None if that is compared afterwards.
+        same: What shows which table the rows of a file are from; None if that is compared
+            afterwards.
     """
 
     randomizer: Shared[BatchRandomizer]

@@ -1,7 +1,7 @@
 """Where published rows go: to the files of a release by their ids, or by their places in the table.
 
-The order of a table is that of its files by their paths, and of the rows in each. Parquet files
-alone tell a row's place, whoever reads which part of them. Files of a release have a fixed number
+The order of a table is that of its files by their paths, and of the rows in each. Only Parquet
+files have a row's place, however they are split among tasks. Files of a release have a fixed number
 of rows in either order: sizes of input files, of their row groups and of Spark's splits can follow
 from outcomes, and nothing that is published may follow from them.
 """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 NO_ORDER_TO_KEEP = (
-    "Spark keeps the order of Parquet files alone, and publishes other tables in the order of ids: "
+    "Spark keeps the row order of Parquet files only, and publishes other tables sorted by id: "
     "leave out keep_order (--keep-order), or write the table as Parquet"
 )
 _PARQUET = (".parquet", ".pq")
@@ -231,14 +231,12 @@ def _kind(spark: SparkSession, source: str) -> str:
     """The suffix that the files of a source share."""
     suffixes = {suffix for name in _file_names(spark, source) if (suffix := _suffix(name))}
     if not suffixes:
-        raise DataError(f"{source} holds no files that Spark could read")
+        raise DataError(f"{source} has no files that Spark can read")
     if len(suffixes) > 1:
         raise DataError(f"{source} mixes files of different kinds: {', '.join(sorted(suffixes))}")
     (suffix,) = suffixes
     if suffix not in _PARQUET + TEXT:
-        raise DataError(
-            f"{source} is of no kind that Spark reads here; give .parquet, .csv or .tsv"
-        )
+        raise DataError(f"{source}: unsupported file type for Spark; use .parquet, .csv or .tsv")
     return suffix
 
 

@@ -144,7 +144,7 @@ class SparkEngine:
         rows = cross_spark_columns(rows, asked.cluster, asked.columns.secret)
         check_cell_columns(column_types(rows, [*asked.parts, *asked.checked]), asked)
         for name in unplain_columns(rows, asked.columns.kept if asked.size is None else ()):
-            raise unplain(name, "keep")
+            raise unplain(name, "passthrough")
         return spark_layout(rows, asked)
 
     def _open_in_order(self, source: Any, wanted: ColumnRequest) -> DataFrame:

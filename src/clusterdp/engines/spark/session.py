@@ -264,9 +264,8 @@ def column_types(rows: DataFrame, names: Sequence[str]) -> dict[str, pl.DataType
 
 def count_groups(rows: DataFrame, by: list[str], count: str) -> pl.DataFrame:
     """How many rows there are of each combination of some columns: counted by Spark."""
-    places = [rows.columns.index(name) for name in by]
-    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+    selected = select_columns(rows, *by)
     with running(rows.sparkSession, "counting released outcomes"):
-        groups = spark_to_polars(numbered.groupBy(*(f"c{place}" for place in places)).count())
+        groups = spark_to_polars(selected.groupBy(*selected.columns).count())
     groups.columns = [*by, count]
     return groups

@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from clusterdp.rows.value_codes import CellEncoder
 
 _ORDER_NOT_CHECKED = (
-    "the order of the table is published (keep_order), and Spark does not check whether outcomes "
-    "follow it; the local engine does"
+    "the original row order is published (keep_order); Spark does not check whether it reveals "
+    "outcomes, the local engine does"
 )
 _REPEATED = "rows bigint, repeated bigint"
 # The bytes of a file must follow from its rows alone, wherever and whenever it is written.
@@ -128,7 +128,7 @@ class SparkTable(EngineTable):
         return spark_layout(self.rows, asked)
 
     def unplain_columns(self) -> list[str]:
-        """Which kept columns are texts that cannot be shown everywhere; no other is read."""
+        """Which passthrough columns are texts that cannot be shown everywhere; no other is read."""
         return unplain_columns(self.rows, self.columns.kept)
 
     def run(self, asked: Pass) -> PassResult:
@@ -148,11 +148,13 @@ class SparkTable(EngineTable):
             running(self.spark, COUNTING, asked.progress, n_units, 2),
         ):
             task = CountRows(plan=stored, keys=keys, parts=parts)
-            parcels = self._select(*counted_columns(plan)).mapInArrow(task, parcel_schema())
+            parcels = select_columns(self.rows, *counted_columns(plan)).mapInArrow(
+                task, parcel_schema()
+            )
             added = send(parcels, parts.n_all).mapInArrow(parts.add_up, counted_schema())
-            tally, n_suspects, revealing = put_together(spark_to_polars(added), plan, parts)
+            tally, n_doubtful, revealing = put_together(spark_to_polars(added), plan, parts)
         clipped = self.check(
-            asked, tally, lambda: self._count_repeated(n_units) if n_suspects else 0
+            asked, tally, lambda: self._count_repeated(n_units) if n_doubtful else 0
         )
         order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
         leaks = (
@@ -193,26 +195,19 @@ class SparkTable(EngineTable):
         """
         nothing: dict[int, Fingerprint | None] = {}
         seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
-        places = self._places(randomizer.n_units)
+        files = first_rows(self.spark, self.rows.inputFiles()) if self.keep_order else None
+        places = RowPlaces.for_units(randomizer.n_units, files)
+        in_table = (FILE, ROW) if self.keep_order else ()
+        read = select_columns(self.rows, *self.columns.public, *self.columns.outcomes, *in_table)
         same = None if asked.only is None else SameTable(asked.only)
         keys = asked.keys_for(randomizer)
         task = RandomizeRows(randomizer=stored, keys=keys, places=places, seen=seen, same=same)
         schema, names = self._published_schema(randomizer)
         by = NUMBER if places.by_number else schema.names[0]
-        parcels = places.with_number(self._placed()).mapInArrow(task, parcel_schema())
+        parcels = places.with_number(read).mapInArrow(task, parcel_schema())
         order = OrderRows(by=by, published=tuple(schema.names), same=same)
         rows = send(parcels, places.n_parts).mapInArrow(order, schema).toDF(*names)
         return rows, lambda: total_seen(seen.value)
-
-    def _places(self, n_units: int) -> RowPlaces:
-        """Where published rows go."""
-        files = first_rows(self.spark, self.rows.inputFiles()) if self.keep_order else None
-        return RowPlaces.for_units(n_units, files)
-
-    def _placed(self) -> DataFrame:
-        """What pass 2 reads of the table."""
-        of_table = (FILE, ROW) if self.keep_order else ()
-        return self._select(*self.columns.public, *self.columns.outcomes, *of_table)
 
     def _publish(self, asked: Pass) -> PassResult:
         """Randomize rows: into files `units/part-*.parquet`, or stored by Spark as a frame.
@@ -256,16 +251,13 @@ class SparkTable(EngineTable):
         Rows of one id meet in one partition. Spark's own count of distinct values takes many times
         as long where almost all of them are.
         """
-        ids = self._select(self.columns.unit)
+        ids = select_columns(self.rows, self.columns.unit)
         met = ids.repartition(n_parts(n_units), *ids.columns)
         with running(self.spark, "looking for repeated ids"):
             counted = spark_to_polars(met.mapInArrow(count_repeated, _REPEATED))
         if counted["rows"].sum() != n_units:
             raise TableChangedError
         return int(counted["repeated"].sum())
-
-    def _select(self, *names: str) -> DataFrame:
-        return select_columns(self.rows, *names)
 
     def _published_schema(self, randomizer: BatchRandomizer) -> tuple[StructType, list[str]]:
         """The types of published rows as they leave the workers, and the names of the columns."""
@@ -303,7 +295,7 @@ def unplain_columns(rows: DataFrame, names: Sequence[str]) -> list[str]:
         return []
     kept = select_columns(rows, *texts)
     held = [sf.max(sf.col(name).rlike(NOT_PLAIN)) for name in kept.columns]
-    with running(rows.sparkSession, "reading kept columns"):
+    with running(rows.sparkSession, "reading passthrough columns"):
         found = kept.agg(*held).collect()[0]
     return [name for name, is_there in zip(texts, found, strict=True) if is_there]
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from clusterdp._arrays import FloatArray, IntArray
 from clusterdp._text import plain_text
-from clusterdp.estimation.effects.intervals import EffectInterval, check_level, quantile, two_sided
+from clusterdp.estimation.effects.intervals import (
+    EffectInterval,
+    check_level,
+    quantile,
+    ratio_set,
+    two_sided,
+)
 from clusterdp.estimation.effects.text import (
     Segment,
     limits_text,
@@ -18,9 +24,6 @@ from clusterdp.estimation.effects.text import (
     short_label,
     to_decimals,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # How cells are weighed: by the size of their cluster, or by their own.
 Estimator = Literal["stratified", "unstratified"]
@@ -89,11 +92,12 @@ class Effect:
         control_mean: Mean outcome of control; None if there is no estimate of it.
         control_std_error: Its standard error.
         degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
-        interval: How intervals are made of ratios, of quantiles and of effects on those exposed;
+        interval: How intervals are made of ratios, of quantiles and of complier effects;
             None if they are so many standard errors.
         family_size: How many effects simultaneous intervals cover together.
-        holm_p_value: Holm's p-value in the family: of any false alarm; NaN without an interval.
-        bh_p_value: Benjamini and Hochberg's: of the share of false alarms.
+        holm_p_value: Holm's p-value, which controls any false positive of the family; NaN without
+            an interval.
+        bh_p_value: Benjamini and Hochberg's, which controls the false discovery rate.
         to_report: Whether to report this one, where there is an adjusted effect beside a plain one.
         possible: The least and the largest value of the metric, which intervals and lifts are cut
             to; None if they are not known. Estimates themselves are unbiased, and are not cut.
@@ -121,20 +125,20 @@ class Effect:
     def __repr__(self) -> str:
         show = to_decimals([self.std_error])
         return plain_text(
-            f"Effect({self.of.metric}, {self.of.label}, {self.of.arm} against {self.of.control}: "
-            f"{show(self.effect)}, std error {show(self.std_error)}, "
-            f"95% interval {self.ci_text(0.95, show)})"
+            f"Effect({self.of.metric}, {self.of.label}, {self.of.arm} vs {self.of.control}: "
+            f"{show(self.effect)}, SE {show(self.std_error)}, "
+            f"95% CI {limits_text(self.ci(), show)})"
         )
 
     @property
-    def privacy_share(self) -> float:
-        """The share of the variance that privacy cost."""
+    def privacy_variance_share(self) -> float:
+        """The share of the variance that is due to privacy."""
         total = self.sampling_variance + self.privacy_variance
         return self.privacy_variance / total if total else 0.0
 
     @property
     def p_value(self) -> float:
-        """Two-sided p-value of no effect, by the distribution that intervals are made with."""
+        """Two-sided p-value of a zero effect, by the distribution that intervals are made with."""
         if self.interval is not None:
             return self.interval.p_value
         return two_sided(self.effect, self.std_error, self.degrees)
@@ -158,14 +162,9 @@ class Effect:
         return within(low, bounds), within(high, bounds)
 
     def ci_gap(self, level: float = 0.95) -> tuple[float, float] | None:
-        """What `ci` leaves out inside: of effects on those exposed, where two rays are possible."""
+        """What `ci` leaves out inside: of complier effects, where two rays are possible."""
         check_level(level)
         return None if self.interval is None else self.interval.gap(level)
-
-    def ci_text(self, level: float, show: Callable[[float | None], str]) -> str:
-        """The interval in brackets; or what it leaves out, if it is everything else."""
-        gap = self.ci_gap(level)
-        return limits_text(self.ci(level), show) if gap is None else f"not {limits_text(gap, show)}"
 
     def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
         """An interval that covers together with all others of its family (Bonferroni).
@@ -188,7 +187,7 @@ class Effect:
 
         None where control's mean or the standard error is unknown, or where control's mean is not
         above zero at this level: such a set of ratios has no bounds. Limits are cut to what is
-        possible: above what the largest value of the metric would be, there is none (infinity).
+        possible: above what the largest value of the metric would be, a limit is infinite.
         """
         check_level(level)
         found = self._uncut_lift(level)
@@ -207,23 +206,12 @@ class Effect:
             return None
         if math.isnan(self.std_error):
             return None
-        reach = quantile(level, self.degrees)
-        squared, control_variance = reach**2, self.control_std_error**2
+        reach, of_control = quantile(level, self.degrees), self.control_std_error**2
         if not self.control_mean > reach * self.control_std_error:
             return None
-        variance = max(self.std_error**2, control_variance)
-        # leading·θ² − 2·middle·θ + last ≤ 0
-        leading = self.control_mean**2 - squared * control_variance
-        middle = self.effect * self.control_mean + squared * control_variance
-        last = self.effect**2 - squared * variance
-        reach = math.sqrt(max(middle**2 - leading * last, 0.0))
-        if math.isnan(reach):
-            return None
-        return (
-            self.effect / self.control_mean,
-            (middle - reach) / leading,
-            (middle + reach) / leading,
-        )
+        variances = max(self.std_error**2, of_control), of_control, -of_control
+        limits, _ = ratio_set(self.effect, self.control_mean, variances, reach)
+        return self.effect / self.control_mean, *limits
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Everything about this effect as plain numbers."""
@@ -257,7 +245,7 @@ class Effect:
             "lift_ci_high": None if lift[2] is None else _limit(lift[2]),
             "sampling_variance": self.sampling_variance,
             "privacy_variance": self.privacy_variance,
-            "privacy_share": self.privacy_share,
+            "privacy_variance_share": self.privacy_variance_share,
             "degrees": None if math.isinf(self.degrees) else self.degrees,
             "n_treated": self.n_treated,
             "n_control": self.n_control,
@@ -354,5 +342,5 @@ def within(number: float, bounds: tuple[float, float]) -> float:
 
 
 def _limit(limit: float) -> float | None:
-    """A limit of an interval; None where there is none."""
+    """A limit of an interval; None if it is infinite."""
     return None if math.isinf(limit) else limit

@@ -68,7 +68,7 @@ def with_families(effects: Sequence[Effect], varying: tuple[str, ...]) -> tuple[
 
 
 def holm_p_values(p_values: FloatArray) -> FloatArray:
-    """Holm's (1979): the chance of any false alarm in the family, however effects are related.
+    """Holm's (1979): the chance of any false positive in the family, however effects are related.
 
     The k-th smallest of m is multiplied by m − k + 1, and is at least the one before it.
     """
@@ -78,7 +78,7 @@ def holm_p_values(p_values: FloatArray) -> FloatArray:
 
 
 def benjamini_hochberg(p_values: FloatArray) -> FloatArray:
-    """Benjamini and Hochberg's (1995): the expected share of false alarms among all alarms.
+    """Benjamini and Hochberg's (1995): the expected share of false positives among all positives.
 
     The k-th smallest of m is multiplied by m/k, and is at most the one after it.
     """

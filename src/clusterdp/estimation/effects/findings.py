@@ -38,6 +38,7 @@ class Origin:
     Attributes:
         data: The title of the release, or the name of its folder; None if it has neither.
         n_clusters: How many clusters there are; 0 where none were given.
+        cluster: The column of clusters; None where none were given.
         arm_sizes: Every arm with its units.
         shares: The metrics that are shares of units.
         made_by: The call or the command that makes it again.
@@ -45,19 +46,26 @@ class Origin:
 
     data: str | None
     n_clusters: int
+    cluster: str | None
     arm_sizes: tuple[tuple[Any, int], ...]
     shares: tuple[str, ...]
     made_by: str
 
     @classmethod
     def from_layout(
-        cls, data: str | None, layout: Layout, shares: Iterable[str], made_by: str
+        cls,
+        data: str | None,
+        layout: Layout,
+        cluster: str | None,
+        shares: Iterable[str],
+        made_by: str,
     ) -> Origin:
         """The origin of an estimate, from the name and the layout of its release."""
         sizes = layout.sizes.sum(axis=0).tolist()
         return cls(
             data=data,
             n_clusters=layout.n_clusters,
+            cluster=cluster,
             arm_sizes=tuple(zip(layout.arms, sizes, strict=True)),
             shares=tuple(shares),
             made_by=made_by,
@@ -118,7 +126,7 @@ class ArmDistribution(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentTest:
-    """A test that an arm has the same effect in all segments of a dimension.
+    """A heterogeneity test: that an arm has the same effect in all segments of a dimension.
 
     Attributes:
         metric: The metric that effects are on.
@@ -157,9 +165,9 @@ class SegmentTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttritionBounds:
-    """Bounds on the overall effect on those who would be observed in either arm.
+    """Lee bounds: on the overall effect on units that would respond in either arm.
 
-    They hold if treatment moves who is observed in one direction only.
+    They hold if treatment moves response in one direction only.
 
     Attributes:
         of: What effect they bound.
@@ -171,8 +179,9 @@ class AttritionBounds:
         trimmed_share: The share of its observed that is left out.
         from_ends: Whether only the declared ends of the outcome were used, as rows do not tell how
             it is distributed.
-        widened: Whether noise had the bounds in another order, or the effect on those observed
-            outside. That effect lies between the true bounds, so they were moved to hold it.
+        widened: Whether noise had the bounds in another order, or the effect on units with an
+            observed outcome outside. That effect lies between the true bounds, so they were moved
+            to hold it.
     """
 
     of: EffectTarget
@@ -217,11 +226,11 @@ class Findings:
         level: The confidence level that intervals are shown at.
         family: What varies within a family of effects: arms, segments, metrics.
         warnings: Reasons why numbers may be wrong.
-        notes: Remarks for whoever uses these numbers, the weightiest first.
-        tests: Whether segments have the same effect, where differences were asked for.
+        notes: What changes the meaning of numbers.
+        method: How numbers were computed.
+        tests: Heterogeneity tests, where differences were asked for.
         distributions: Of outcomes in every arm, where they were asked for.
-        bounds: Of overall effects on outcomes that may be missing, for those who would be observed
-            in either arm.
+        bounds: Lee bounds of overall effects on outcomes that may be missing.
         checks: What was checked of the data, with verdicts.
         adjusted_for: The covariates of adjusted effects.
     """
@@ -236,6 +245,7 @@ class Findings:
     family: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    method: tuple[str, ...] = ()
     tests: tuple[SegmentTest, ...] = ()
     distributions: tuple[ArmDistribution, ...] = ()
     bounds: tuple[AttritionBounds, ...] = ()

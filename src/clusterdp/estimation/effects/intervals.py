@@ -35,26 +35,21 @@ class ArmValue(Protocol):
     @property
     def value(self) -> float:
         """The estimate."""
-        ...
 
     @property
     def bounds(self) -> Limits:
         """The estimated bounds of what can be known of it; the estimate twice, if it can be."""
-        ...
 
     @property
     def sampling_variance(self) -> float:
         """The part of its variance that sampling cost."""
-        ...
 
     @property
     def privacy_variance(self) -> float:
         """The part of its variance that privacy cost."""
-        ...
 
     def limits(self, level: float) -> Limits:
         """A confidence interval."""
-        ...
 
 
 class EffectInterval(Protocol):
@@ -62,20 +57,16 @@ class EffectInterval(Protocol):
 
     @property
     def p_value(self) -> float:
-        """Of no effect."""
-        ...
+        """Of a zero effect."""
 
     def ci(self, level: float) -> Limits:
         """The interval; with what it leaves out inside, if it is no interval."""
-        ...
 
     def gap(self, level: float) -> Limits | None:
         """What is left out inside; None if nothing is."""
-        ...
 
     def lift(self, level: float) -> tuple[float, float, float] | None:
-        """The effect relative to control, with limits; None if there is none."""
-        ...
+        """The effect relative to control, with limits; None if it is unknown."""
 
 
 class ArmPair(NamedTuple):
@@ -155,20 +146,16 @@ class TrueClusterInterval:
 
     @property
     def p_value(self) -> float:
-        """Of no effect; and no less than that of no units, below which intervals have no bounds."""
+        """Of a zero effect; at least that of zero units, below which intervals have no bounds."""
         within = self.variance + 2 * self.effect * self.lean + self.effect**2 * self.spread
         no_units = two_sided(1.0, math.sqrt(self.spread), self.degrees)
         return max(two_sided(self.effect, math.sqrt(within), self.degrees), no_units)
 
     def ci(self, level: float) -> tuple[float, float]:
         """The interval; everything, where the cluster may have no units."""
-        square = quantile(level, self.degrees) ** 2
-        leading = 1 - square * self.spread
-        if not leading > 0:
-            return EVERYTHING
-        middle = -square * self.lean
-        half = math.sqrt(middle**2 + square * self.variance * leading)
-        return self.effect + (middle - half) / leading, self.effect + (middle + half) / leading
+        variances = self.variance, self.spread, self.lean
+        (low, high), _ = ratio_set(0.0, 1.0, variances, quantile(level, self.degrees))
+        return self.effect + low, self.effect + high
 
     def gap(self, level: float) -> None:
         """Nothing is left out inside."""
@@ -192,7 +179,7 @@ def quantile(level: float, degrees: float = math.inf) -> float:
 
 
 def two_sided(effect: float, std_error: float, degrees: float = math.inf) -> float:
-    """The p-value of no effect: normal, or by Student's t."""
+    """The p-value of a zero effect: normal, or by Student's t."""
     if std_error == 0:
         return 1.0 if effect == 0 else 0.0
     distance = abs(effect) / std_error
@@ -201,6 +188,35 @@ def two_sided(effect: float, std_error: float, degrees: float = math.inf) -> flo
     from scipy.special import stdtr
 
     return 2 * float(stdtr(degrees, -distance))
+
+
+def ratio_set(
+    above: float, below: float, variances: tuple[float, float, float], reach: float
+) -> tuple[Limits, Limits | None]:
+    """Fieller's set (1954): every r for which N̂ − r·D̂ is within q standard errors of zero.
+
+    That is (D² − q²V_D)r² − 2(ND − q²C)r + (N² − q²V_N) ≤ 0.
+
+    Args:
+        above: N̂.
+        below: D̂.
+        variances: V_N, V_D and the covariance C.
+        reach: q.
+
+    Returns:
+        Its limits, everything where it has no bounds; and what it leaves out between two rays,
+        None if it is no such set.
+    """
+    of_above, of_below, both = variances
+    leading = below**2 - reach**2 * of_below
+    middle = above * below - reach**2 * both
+    inside = middle**2 - leading * (above**2 - reach**2 * of_above)
+    half = math.sqrt(max(inside, 0.0))
+    if leading > 0:
+        return ((middle - half) / leading, (middle + half) / leading), None
+    if leading < 0 < inside:
+        return EVERYTHING, ((middle + half) / leading, (middle - half) / leading)
+    return EVERYTHING, None
 
 
 def _ratio_limit(
@@ -216,7 +232,7 @@ def _ratio_limit(
         sign: −1 for the lower limit of the ratio, 1 for the upper one.
 
     Returns:
-        The limit; None where there is none, as control may be too near to zero.
+        The limit; None without one, as control may be too near to zero.
     """
     far, far_below = (above_limit - above) ** 2, (below_limit - below) ** 2
     leading = below**2 - far_below

@@ -1,4 +1,4 @@
-"""Notes for whoever uses an estimate, and checks of the data it rests on, each with a verdict.
+"""Notes on an estimate, and checks of the data it rests on, each with a verdict.
 
 Estimates are unbiased, so a mean may be a little outside the range of its metric. Far outside, or
 other in one fold than in another, it is of rows that were chosen by their noise.
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 # This many segments are named; more are counted.
 _NAMED = 3
-# The probability of a false alarm about any mean of an estimate, and about any segment's folds.
+# The probability of a false positive about any mean of an estimate, and about any segment's folds.
 _LEVEL = 1e-3
 # Closer to the range than this many standard errors, no mean raises an alarm.
 _NEAR = 4.0
 _CHOSEN = (
-    "Rows that chose a segment cannot measure its effect: choose by one fold, and estimate on "
-    "another (holdout, --holdout)"
+    "The rows that chose a segment cannot measure its effect. Choose segments in one fold, and "
+    "estimate in another (fold, --fold)."
 )
-_FEW = f"fewer than {FEW_UNITS} units in an arm, so intervals are wide and by Student's t"
-_NO_NUMBERS = "too few units in an arm, so there are no numbers"
-Verdict = Literal["fine", "note", "warning"]
+_FEW = f"fewer than {FEW_UNITS} units in an arm. The CIs are wide (Student's t)."
+_NO_NUMBERS = "not reported, because an arm has too few units."
+Verdict = Literal["passed", "note", "warning"]
 
 
 class Weight(IntEnum):
@@ -57,8 +57,8 @@ class Note(NamedTuple):
     segment: str | None = None
 
 
-def sorted_notes(notes: Iterable[Note]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Warnings, then the other notes by weight. What is said of many segments is said once."""
+def sorted_notes(notes: Iterable[Note]) -> dict[Weight, tuple[str, ...]]:
+    """Notes of each weight. A note on many segments is there once."""
     about: dict[tuple[Weight, str], dict[str, None]] = {}
     for note in notes:
         segments = about.setdefault((note.weight, note.text), {})
@@ -68,8 +68,7 @@ def sorted_notes(notes: Iterable[Note]) -> tuple[tuple[str, ...], tuple[str, ...
         (weight, _gathered(text, list(segments)))
         for (weight, text), segments in sorted(about.items(), key=lambda item: item[0][0])
     ]
-    warnings = tuple(line for weight, line in lines if weight == Weight.WARNING)
-    return warnings, tuple(line for weight, line in lines if weight != Weight.WARNING)
+    return {weight: tuple(line for found, line in lines if found == weight) for weight in Weight}
 
 
 def _gathered(text: str, segments: list[str]) -> str:
@@ -81,26 +80,27 @@ def _gathered(text: str, segments: list[str]) -> str:
 
 
 class DataCheck(NamedTuple):
-    """A question about the data, and the answer.
+    """A check of the data, and what it found.
 
     Attributes:
-        question: What was checked.
-        verdict: Whether numbers can be used as they are ("fine"), are of other people than one
-            might think ("note"), or may be wrong ("warning").
-        found: What was found, a sentence each.
+        name: What was checked.
+        verdict: Whether numbers can be used as they are ("passed"), mean something else than they
+            seem to ("note"), or may be wrong ("warning").
+        found: What was found, each in a text.
     """
 
-    question: str
+    name: str
     verdict: Verdict
     found: tuple[str, ...]
 
     @classmethod
-    def from_notes(cls, question: str, notes: Sequence[Note], *, fine: str) -> DataCheck:
-        """A check that found these notes; `fine` is said if there are none."""
+    def from_notes(cls, name: str, notes: Sequence[Note], *, passed: str) -> DataCheck:
+        """A check that found these notes, or `passed` without any."""
         if not notes:
-            return cls(question, "fine", (fine,))
-        warnings, remarks = sorted_notes(notes)
-        return cls(question, "warning" if warnings else "note", (*warnings, *remarks))
+            return cls(name, "passed", (passed,))
+        found = sorted_notes(notes)
+        verdict: Verdict = "warning" if found[Weight.WARNING] else "note"
+        return cls(name, verdict, tuple(text for weight in Weight for text in found[weight]))
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -113,9 +113,9 @@ def arms_check(layout: Layout, notes: Sequence[Note]) -> DataCheck:
     shares = [
         f"{arm} {size / layout.n_units:.1%}" for arm, size in zip(layout.arms, sizes, strict=True)
     ]
-    like = "equal ones, as nothing was declared" if layout.arm_shares is None else "as declared"
-    fine = f"they do, as far as can be seen ({like}), in all clusters: {', '.join(shares)}"
-    return DataCheck.from_notes("Do arms have their planned shares?", notes, fine=fine)
+    like = "equal shares" if layout.arm_shares is None else "the declared shares"
+    passed = f"no mismatch found, against {like} ({', '.join(shares)})"
+    return DataCheck.from_notes("Sample ratio", notes, passed=passed)
 
 
 def segment_size_check(effects: Sequence[Effect]) -> list[DataCheck]:
@@ -134,8 +134,8 @@ def segment_size_check(effects: Sequence[Effect]) -> list[DataCheck]:
         if n_units < FEW_UNITS
     ]
     smallest = min(arm_sizes, key=lambda name: arm_sizes[name])
-    fine = f"the smallest arm of any, in {smallest}, has {counted(arm_sizes[smallest], 'unit')}"
-    return [DataCheck.from_notes("Do segments have units enough?", notes, fine=fine)]
+    passed = f"smallest arm has {counted(arm_sizes[smallest], 'unit')} ({smallest})"
+    return [DataCheck.from_notes("Segment size", notes, passed=passed)]
 
 
 def range_notes(effects: Sequence[Effect]) -> list[Note]:
@@ -157,7 +157,7 @@ def range_notes(effects: Sequence[Effect]) -> list[Note]:
             continue
         text = (
             f"the mean of {effect.of.metric} in arm {arm} is {mean:.3g}, {off / error:.0f} "
-            f"standard errors outside what is possible. {_CHOSEN}"
+            f"SEs outside its allowed values. {_CHOSEN}"
         )
         where = effect.of.label if effect.of.segment else None
         far[effect.of.metric, effect.of.label, arm] = Note(text, Weight.WARNING, where)
@@ -173,9 +173,10 @@ def fold_notes(by_fold: Sequence[Sequence[Effect]], n_segments: int) -> list[Not
     """
     return [
         Note(
-            f"the effect on {of.metric} of {of.arm} is "
+            f"effects of {of.arm} on {of.metric} differ between folds by more than chance "
+            f"(p = {p_value:.2g}): "
             + ", ".join(f"{one.effect:.3g} in fold {fold}" for fold, one in enumerate(effects))
-            + f": they differ by more than chance (p = {p_value:.2g}). {_CHOSEN}",
+            + f". {_CHOSEN}",
             Weight.WARNING,
             of.label,
         )

@@ -43,7 +43,9 @@ def to_decimals(std_errors: Iterable[float]) -> Callable[[float | None], str]:
     def show(number: float | None) -> str:
         if number is None or math.isnan(number):
             return NOTHING
-        return f"{number:z.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
+        if math.isinf(number):
+            return "∞" if number > 0 else "-∞"
+        return f"{number:z,.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
 
     return show
 

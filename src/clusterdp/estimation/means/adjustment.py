@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 # What covariates are thought to explain of the variance of outcomes.
 _EXPLAINED = 0.5
-# Shares of slopes to choose from, degrees of freedom that are told apart, and the probability that
-# intervals reach up to.
+# Shares of slopes to choose from, degrees of freedom that are distinguished, and the probability
+# that intervals reach up to.
 _SHARES, _DEGREES, _REACH = np.linspace(0.0, 1.0, 41), (0.5, 1e6), 0.975
 # Standard errors with fewer degrees of freedom would vary too much to be read.
 _LEAST_DEGREES = 60.0
@@ -61,7 +61,7 @@ class CovariateRows:
     Args:
         counted: The rows, counted.
         profiles: What profiles are of.
-        outputs: What responses tell of a metric.
+        outputs: What responses count as in a metric.
         pieces: As above.
     """
 

@@ -111,13 +111,14 @@ class ArmMeans(NamedTuple):
         )
 
 
-def weigh(
+def weigh(  # noqa: PLR0913 - how cells are weighed
     sizes: IntArray,
     layout: Layout,
     arms: list[int],
     estimator: Estimator = "stratified",
     *,
     as_totals: bool = False,
+    factors: FloatArray | None = None,
 ) -> CellWeights:
     """Weights of the cells of some arms in a segment, or in everyone.
 
@@ -127,7 +128,10 @@ def weigh(
         arms: The arms to compare.
         estimator: How cells are weighed.
         as_totals: Whether units are to have the weights that they have in totals.
+        factors: What units count by noisy labels; None if cells are compared as they are.
     """
+    if factors is not None:
+        return cell_weights.weigh_by_labels(sizes, factors, arms)
     if estimator == "unstratified":
         return cell_weights.weigh_units_alike(sizes, arms)
     return cell_weights.weigh_cells(sizes, layout, arms, as_totals=as_totals)
@@ -224,7 +228,9 @@ def _sampling(
     inside = inside + lost * np.maximum(inside, 0.0)
     inside = inside + ratio(9 * noise, left + 3 * np.sqrt(noise))
     alone = (np.abs(weights.shares) > 0).sum(axis=-2) == 1  # one cell differs from no other
-    smaller = np.where(alone, widest, np.minimum(widest, inside))
+    # Outcomes are nearer to an estimate of their mean than to it, by its variance.
+    missed = found.spread.weights * (most + found.privacy)
+    smaller = np.where(alone, widest + missed, np.minimum(widest, inside))
     sampling = np.where(noise > 0, smaller, inside)
     return np.where(np.isnan(within), np.nan, sampling)  # an arm of one unit shows no spread
 

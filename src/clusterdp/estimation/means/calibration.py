@@ -29,8 +29,6 @@ from clusterdp.estimation.means.sums import (
     PublishedSums,
     SumSolver,
     WeightedSums,
-    arranged,
-    n_sums,
     sum_ridge,
 )
 from clusterdp.estimation.reading.profiles import Profiles, times
@@ -87,11 +85,10 @@ class Calibration:
         noise: RowNoiseBound,
         ridge: FloatArray | None = None,
     ) -> None:
-        readings = arranged(readings)
         self.rows, self.sizes, self.unit_noise = rows, profiles.sizes, noise
-        self.sums = sums = PublishedSums.from_readings(readings, profiles, noise.origin)
+        self.sums = sums = PublishedSums.from_readings(readings, profiles, -noise.origin)
         ridge = sum_ridge(sums, noise.variance) if ridge is None else ridge
-        self.solver = SumSolver(sums.design, profiles.sizes, ridge, *n_sums(readings)[:1])
+        self.solver = SumSolver(sums.design, profiles.sizes, ridge)
         self.gaps = times(rows.sums, sums.design) - sums.values
         self._squares = None
         if readings and (noise.two_values or any(one.squares is not None for one in readings)):
@@ -136,13 +133,19 @@ class Calibration:
         return -times(self.solver.solve(self.gaps), self.solver.transposed)
 
     def _least_noise(self, square_weights: FloatArray, saved_weights: FloatArray) -> FloatArray:
-        """What the noise of rows is taken to be at least: zero, or its bound where it is not seen.
+        """What the noise of rows is taken to be at least: zero, or a bound where it is not seen.
 
-        Σ (s − Xb)²·v with the largest v, if few rows carry most of the noise.
+        Σ (s − Xb)²·v, if few rows carry most of the noise. All rows of the release tell v, the mean
+        noise of a row, if they are enough; else it is the largest. Units with more noise than
+        others have more rows that carry it, so that their own rows show it.
         """
         unseen = self.unit_noise.is_unseen(square_weights)
         left = np.maximum(square_weights - saved_weights, 0.0)
-        return np.where(unseen, self.unit_noise.most_noise * left, 0.0)
+        n_units = max(self.sizes.sum(), 1)
+        each = self.rows.noise.sum(axis=-1, keepdims=True) / n_units
+        if self.unit_noise.is_unseen(np.array(1 / n_units)):
+            each = np.asarray(self.unit_noise.most_noise)
+        return np.where(unseen, each * left, 0.0)
 
     def covariances(
         self, *, coefficients: FloatArray, noise_sums: FloatArray
@@ -174,11 +177,11 @@ def _known_means(
     of_cells = [one for one in readings if one.by is None]
     if not of_cells:
         return None
-    sizes = np.maximum(profiles.sum_cells(profiles.sizes), 1.0)
-    precision = np.asarray(sizes / max(noise.variance, np.finfo(float).tiny))
+    sizes, tiny = np.maximum(profiles.sum_cells(profiles.sizes), 1.0), np.finfo(float).tiny
+    precision = np.asarray(sizes / max(noise.variance, tiny))
     total = precision * profiles.sum_cells(whole.sums) / sizes
     for one in of_cells:
-        known = sizes**2 / max(one.variance, np.finfo(float).tiny)
+        known = sizes**2 / max(one.variance, tiny)
         precision = precision + known
         total = total + known * (one.value[..., 0, :] / sizes - noise.origin)
     return np.asarray(total / precision), 1 / precision
@@ -188,5 +191,5 @@ def public_ridge(
     readings: Sequence[SumReading], profiles: Profiles, noise: RowNoiseBound
 ) -> FloatArray:
     """W/v̄ of a metric, by which its sums are weighed against rows."""
-    sums = PublishedSums.from_readings(arranged(readings), profiles, noise.origin)
+    sums = PublishedSums.from_readings(readings, profiles, -noise.origin)
     return sum_ridge(sums, noise.variance)

@@ -1,4 +1,4 @@
-"""What a release tells of a metric: any function f of the category.
+"""What a release shows about a metric: any function f of the category.
 
 Outputs of a channel count as g, whose mean given the category is f. Where f is a weighted sum of
 declared metrics, g is the same sum of what is published for them, and so are the published sums.
@@ -25,9 +25,10 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation.means.responses import ResponseValues
 from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.sums import of_fold
+from clusterdp.estimation.reading.request import EstimateRequest
+from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.space import CategorySpace, ValueRange
-from clusterdp.published.release import ReleasedQuestion
 from clusterdp.statistics.base import DrawnStatistic, SumReading
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class CategoryFunction(NamedTuple):
         name: What it is called.
         values: f; axes `[category]`.
         combination: Its weights, if it is a weighted sum of declared metrics and `constant`; axes
-            `[metric]`. None if it is none.
+            `[metric]`. None if it is not such a sum.
         constant: What is added to the weighted sum.
     """
 
@@ -59,6 +60,15 @@ class CategoryFunction(NamedTuple):
         """The declared metric at some place."""
         every = space.metric_values()
         return cls(name, every[place], np.eye(len(every))[place])
+
+    @classmethod
+    def measured(cls, name: str, space: CategorySpace, place: int) -> CategoryFunction:
+        """The same; of an outcome that may be missing R·y, which is R·(y − middle) and middle·R."""
+        function, ratio = cls.declared(name, space, place), space.of_observed().get(place)
+        if ratio is not None:
+            observed = cls.declared("", space, ratio.observed)
+            function = function.minus(-ratio.origin, observed)._replace(name=name)
+        return function
 
     @classmethod
     def from_values(cls, name: str, values: FloatArray, space: CategorySpace) -> CategoryFunction:
@@ -100,7 +110,7 @@ class CategoryFunction(NamedTuple):
         return self.has_two_values(space) and set(self.values.tolist()) <= {0.0, 1.0}
 
     def outputs(self, channel: Channel | AskedChannel, priors: FloatArray) -> ResponseValues:
-        """What outputs of a channel tell of it.
+        """What outputs of a channel count as in it.
 
         Args:
             channel: The channel.
@@ -113,8 +123,8 @@ class CategoryFunction(NamedTuple):
             debiased, spanned = channel.decode_function(self.values, priors)
             if not spanned:
                 raise ParameterError(
-                    f"the released rows do not tell {self.name}: it is not in the span of their "
-                    f'channel; the owner would have to declare it (--metric "{self.name}")'
+                    f"This release does not identify {self.name}. Fix: ask the owner to declare it "
+                    f'in the next release (--metric "{self.name}").'
                 )
         else:
             places = np.flatnonzero(self.combination)
@@ -150,7 +160,7 @@ class CategoryFunction(NamedTuple):
     def unit_noise(
         self, mechanism: Mechanism, space: CategorySpace, published: Channel | None = None
     ) -> RowNoiseBound:
-        """What is public of the noise of rows, of those who are not asked among them.
+        """What is public of the noise of rows, with units that are not asked.
 
         That of the channel; or, if noisy counts decide that, of a plain one.
 
@@ -198,7 +208,7 @@ class DecodedFunction:
 
     Attributes:
         name: What it is called.
-        outputs: What responses tell of it.
+        outputs: What responses count as in it.
         readings: Published sums that tell it; none for rows alone.
         noise: What is public of the noise of a row.
         breakdowns: The columns of each breakdown whose groups have totals that are used.
@@ -215,31 +225,26 @@ class DecodedFunction:
         cls,
         function: CategoryFunction,
         question: ReleasedQuestion,
-        layout: Layout,
-        *,
-        use_sums: bool,
-        holdout: int | None,
+        request: EstimateRequest,
     ) -> DecodedFunction:
         """A function as a question of a release of rows tells it.
 
         Args:
             function: The function.
             question: The question whose category it is of.
-            layout: The cells of the release.
-            use_sums: Whether rows are calibrated by published sums.
-            holdout: The fold whose sums are used alone; None for all.
+            request: Which sums are used, and of which fold.
 
         Raises:
             ParameterError: If the rows do not tell it.
         """
         assert question.channel is not None  # noqa: S101 - there are rows
-        used = question.statistics if use_sums else ()
-        if question.mechanism.asked < ASKED_TOTAL:  # noisy counts are of those who were asked
+        used = question.statistics if request.use_sums else ()
+        if question.mechanism.asked < ASKED_TOTAL:  # noisy counts are of units that were asked
             used = tuple(one for one in used if one.histogram() is None)
         readings = function.readings(used)
-        if holdout is not None:
-            readings = of_fold(readings, holdout)
-        priors = channel_priors(question, layout)
+        if request.fold is not None:
+            readings = of_fold(readings, request.fold)
+        priors = channel_priors(question, request.layout)
         outputs = function.outputs(question.channel, priors)
         largest, kurtosis = function.noise_tails(question.channel, outputs, priors)
         public = function.unit_noise(question.mechanism, question.space, question.channel)

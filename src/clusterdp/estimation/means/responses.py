@@ -12,7 +12,7 @@ v·n/m + (n/m − 1)(y − c)². That is `AskedChannel` with the share that was 
 was found, in place of those that were expected.
 
 A stratum is a profile if enough of its units are expected to be asked, else what is left of the
-cell, else what is left of the arm. Those who were asked must not choose strata: of cells with
+cell, else what is left of the arm. The units that were asked must not choose strata: of cells with
 enough of them, as many are left out as there were lucky ones, and the rest would be asked less than
 it counts. Where everyone is asked, u is the debiased outcome.
 """
@@ -36,7 +36,7 @@ ENOUGH_ASKED = 50
 
 
 class ResponseValues(NamedTuple):
-    """What an output tells of a unit; axes `[..., group of cells, output]`.
+    """What an output counts as for a unit; axes `[..., group of cells, output]`.
 
     Attributes:
         values: The debiased outcome, as a distance from the middle of the metric's values.
@@ -194,7 +194,7 @@ def read_answers(
     Args:
         counted: The rows.
         profiles: What profiles are of.
-        outputs: What responses tell, of the channel of those who are asked.
+        outputs: What responses count as, through the channel of units that are asked.
 
     Returns:
         u, as a distance from the middle of the metric's values. An estimate of the variance of its

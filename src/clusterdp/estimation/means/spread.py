@@ -53,8 +53,8 @@ class RowNoiseBound(NamedTuple):
         kurtosis: What noise gives to that of debiased values; see `CategoryFunction.noise_tails`.
         two_values: Whether units have no values but the two ends.
         origin: What published sums add up distances from, if the middle is subtracted from them.
-        share: The share of units that are asked. The first two variances are of everyone, the
-            others of those who are asked.
+        share: The share of units that are asked. The first two variances are of all units, the
+            others of units that are asked.
     """
 
     ends: ValueRange
@@ -77,7 +77,7 @@ class RowNoiseBound(NamedTuple):
 
     @property
     def most_noise(self) -> float:
-        """The largest noise variance of a row; those who are not asked add to it."""
+        """The largest noise variance of a row; units that are not asked add to it."""
         return self.largest / self.share + (1 / self.share - 1) * self.ends.span**2 / 4
 
     def is_unseen(self, square_weights: FloatArray) -> BoolArray:
@@ -183,17 +183,25 @@ class PublishedSquares:
             self._values = (noise.ends.span / 2) ** 2 * (profiles.sizes @ solver.design)
             self._variances = np.zeros(len(chosen))
         else:
-            squared = [one for one in readings if one.squares is not None]
-            found = PublishedSums.from_squares(squared, profiles)
+            squared = [
+                one._replace(value=one.squares, variance=one.squares_variance)
+                for one in readings
+                if one.squares is not None
+            ]
+            added = [one.squares_constant for one in squared]
+            found = PublishedSums.from_readings(squared, profiles, added)
             # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
             some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
             off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some
             ridge = sum_ridge(found, min(noise.square_variance, off))
-            self._solver = SumSolver(found.design, profiles.sizes, ridge, *n_sums(squared)[:1])
+            self._solver = SumSolver(found.design, profiles.sizes, ridge)
             self._values, self._variances = found.values, found.variances
             chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
         # The sums of distances that go with squares.
         self._sums, self._sum_variances = sums.values[..., chosen], sums.variances[chosen]
+        n_units = float((profiles.sizes @ self._solver.design).sum())
+        mean, square = self._sums.sum(axis=-1) / n_units, self._values.sum(axis=-1) / n_units
+        self._spread = np.clip(square - mean**2, 0.0, noise.most_spread)
 
     def improve(
         self,
@@ -210,7 +218,8 @@ class PublishedSquares:
         of a sum count alike. Rows tell its squares with noise. A ratio of totals does without rows,
         and takes the spread to be the same for all units; it is off by as much as spreads differ.
         Both are weighed by the inverse of their mean squared errors, which follow from public
-        numbers but for the spread.
+        numbers but for the spread. That is of all published sums: weights by a functional's own
+        would prefer the smaller of its squares.
 
         Args:
             spread: What rows alone tell.
@@ -245,7 +254,7 @@ class PublishedSquares:
         share, of_row = ratio(left.sum(axis=-1), whole), unit.of_square(values)
         # Mean squared errors: of rows, and of the ratio of totals.
         in_rows = of_row * (left**2 / np.maximum(sizes, 1)).sum(axis=-1)
-        uneven = _UNEVEN_SPREAD * ratio(published, whole) * np.abs(left).sum(axis=-1)
+        uneven = _UNEVEN_SPREAD * self._spread[..., np.newaxis] * np.abs(left).sum(axis=-1)
         by_ratio = ratio(in_rows, in_rows + uneven**2 + share**2 * drawn)  # its share
         replaced = (spanned * of_rows).sum(axis=-1) - published
         unsaved = np.maximum(one.square_weights - saved.sum(axis=-1), 0.0)

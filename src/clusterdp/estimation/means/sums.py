@@ -46,45 +46,23 @@ class PublishedSums:
 
     @classmethod
     def from_readings(
-        cls, readings: Sequence[SumReading], profiles: Profiles, middle: float
+        cls, readings: Sequence[SumReading], profiles: Profiles, shifts: float | Sequence[float]
     ) -> PublishedSums:
-        """Sums of distances of outcomes from the middle of their values."""
-        return cls._shifted(
-            readings,
-            profiles,
-            [one.value for one in readings],
-            [-middle] * len(readings),
-            [one.variance for one in readings],
-        )
+        """Sums to which a number is added for every unit: the sizes of profiles are public.
 
-    @classmethod
-    def from_squares(cls, readings: Sequence[SumReading], profiles: Profiles) -> PublishedSums:
-        """Sums of squared distances of outcomes from the middle, all of them published."""
-        return cls._shifted(
-            readings,
-            profiles,
-            [one.squares for one in readings if one.squares is not None],
-            [one.squares_constant for one in readings],
-            [one.squares_variance for one in readings],
-        )
-
-    @classmethod
-    def _shifted(
-        cls,
-        readings: Sequence[SumReading],
-        profiles: Profiles,
-        values: list[FloatArray],
-        shifts: list[float],
-        variances: list[float],
-    ) -> PublishedSums:
-        """Sums to which a number was added for every unit: the sizes of profiles are public."""
+        Args:
+            readings: The sums.
+            profiles: What they distinguish.
+            shifts: What is added, of each reading or of all.
+        """
         design, sizes = sum_design(readings, profiles), n_sums(readings)
-        flat = [one.reshape(*one.shape[:-3], -1) for one in values]
+        flat = [one.value.reshape(*one.value.shape[:-3], -1) for one in readings]
         joined = np.concatenate(flat, axis=-1) if flat else np.zeros(0)
+        added = np.repeat(np.broadcast_to(shifts, len(readings)), sizes)
         return cls(
             design=design,
-            values=joined + np.repeat(shifts, sizes) * (profiles.sizes @ design),
-            variances=np.repeat(variances, sizes),
+            values=joined + added * (profiles.sizes @ design),
+            variances=np.repeat([one.variance for one in readings], sizes),
         )
 
 
@@ -104,41 +82,6 @@ def sum_design(readings: Sequence[SumReading], profiles: Profiles) -> csr_array:
     rows = np.tile(np.arange(n_profiles), len(readings))
     entries = np.concatenate(weights).astype(np.float64)
     return csr_array((entries, (rows, np.concatenate(placed))), shape=(n_profiles, offsets[-1]))
-
-
-def arranged(readings: Sequence[SumReading]) -> list[SumReading]:
-    """The same sums, those of cells read once, and the reading with most sums first."""
-    cells = [one for one in readings if one.by is None]
-    others = [one for one in readings if one.by is not None]
-    merged = [_merged(cells)] if cells else []
-    return sorted([*merged, *others], key=lambda one: -one.value.size)
-
-
-def _merged(readings: list[SumReading]) -> SumReading:
-    """Independent readings of the same sums, weighted by the inverse of their variances."""
-    value, variance = _weighted([(one.value, one.variance) for one in readings])
-    merged = readings[0]._replace(value=value, variance=variance)
-    known = [
-        (one.squares, np.asarray(one.squares_constant), one.squares_variance)
-        for one in readings
-        if one.squares is not None
-    ]
-    if not known:
-        return merged
-    squares, squares_variance = _weighted([(one, error) for one, _, error in known])
-    constant, _ = _weighted([(one, error) for _, one, error in known])
-    return merged._replace(
-        squares=squares, squares_variance=squares_variance, squares_constant=float(constant)
-    )
-
-
-def _weighted(readings: list[tuple[FloatArray, float]]) -> tuple[FloatArray, float]:
-    exact = [one for one in readings if one[1] == 0.0]
-    if exact or len(readings) == 1:
-        return (exact or readings)[0]
-    total = sum(1 / variance for _, variance in readings)
-    value = sum(value / variance for value, variance in readings) / total
-    return np.asarray(value), 1 / total
 
 
 def of_fold(readings: Sequence[SumReading], fold: int) -> tuple[SumReading, ...]:
@@ -172,39 +115,29 @@ def n_sums(readings: Sequence[SumReading]) -> list[int]:
 
 
 class SumSolver:
-    """Solves (X'NX + R)b = X's for many s; N the sizes of profiles, R a diagonal matrix.
+    """Solves (X'NX + R)b = X's for many s; N the sizes of profiles, R a diagonal matrix."""
 
-    The sums of one reading have no units in common, so their block of the matrix is diagonal. That
-    of the reading with most sums, which comes first, is eliminated; what is left is small.
-    """
-
-    def __init__(
-        self, design: csr_array, sizes: IntArray, ridge: FloatArray, n_first: int = 0
-    ) -> None:
-        from scipy.linalg import cho_factor
+    def __init__(self, design: csr_array, sizes: IntArray, ridge: FloatArray) -> None:
         from scipy.sparse import diags_array
+        from scipy.sparse.linalg import splu
 
-        self.design, self.transposed = design, design.T.tocsr()
-        gram = (self.transposed @ diags_array(sizes.astype(np.float64)) @ design).tocsr()
-        self._n_first = n_first
-        # Sums that are known exactly may be sums of others: any share will do, if it is one.
-        ridge = np.maximum(ridge, _LEAST_RIDGE * gram.diagonal())
-        self._inverse = 1 / (gram.diagonal()[:n_first] + ridge[:n_first])
-        self._coupling = gram[:n_first, n_first:].tocsr()
-        scaled = diags_array(self._inverse) @ self._coupling
-        rest = gram[n_first:, n_first:] - self._coupling.T @ scaled
-        self._rest = cho_factor(rest.toarray() + np.diag(ridge[n_first:]))
+        self.design, self.transposed, self._factors = design, design.T.tocsr(), None
+        if design.shape[1]:
+            gram = self.transposed @ diags_array(sizes.astype(np.float64)) @ design
+            # Sums that are known exactly may be sums of others: any share will do, if it is one.
+            least = _LEAST_RIDGE * np.maximum(gram.diagonal(), 1.0)
+            matrix = (gram + diags_array(np.maximum(ridge, least))).tocsc()
+            # The sums of one reading have no units in common. An order that knows the matrix to be
+            # symmetric eliminates those first, and what is left is small.
+            symmetric = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
+            self._factors = splu(matrix, diag_pivot_thresh=0.0, **symmetric)
 
     def solve(self, right: FloatArray) -> FloatArray:
         """b, given X's; axes `[..., sum]` of both."""
-        from scipy.linalg import cho_solve
-
-        flat = right.reshape(math.prod(right.shape[:-1]), right.shape[-1])
-        first, rest = flat[:, : self._n_first], flat[:, self._n_first :]
-        left = rest - (first * self._inverse) @ self._coupling
-        others = cho_solve(self._rest, left.T).T if rest.size else rest
-        mine = (first - others @ self._coupling.T) * self._inverse
-        return np.concatenate([mine, others], axis=-1).reshape(right.shape)
+        if self._factors is None:
+            return right
+        flat = right.reshape(-1, right.shape[-1])
+        return np.asarray(self._factors.solve(flat.T).T.reshape(right.shape))
 
 
 def sum_ridge(sums: PublishedSums, unit_noise: float) -> FloatArray:

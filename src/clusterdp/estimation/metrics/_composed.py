@@ -74,7 +74,7 @@ class ArmComparison:
         means: The means of both arms, by metric; none where an arm is empty or shows no spread.
         n_control: Units of control.
         n_treated: Units of the treatment.
-        control: The means of control; None if there are none.
+        control: The means of control; None without any.
         treated: Those of the treatment.
 
     Args:
@@ -87,7 +87,7 @@ class ArmComparison:
         first = parts[0]
         self.parts, self.of = parts, first.target(name, arm)
         self.pair = pair = [first.whole.request.layout.control, arm]
-        self.weights = weights = first.weigh(first.moments.sizes, pair)
+        self.weights = weights = first.weigh(pair)
         self.n_control, self.n_treated = map(int, first.arm_sizes(weights))
         self.means: list[ArmPairMeans] = []
         self.control: ArmEstimates | None = None

@@ -1,9 +1,10 @@
 """How estimates of two metrics covary.
 
-**One response tells both.** The noise of a row's debiased values x̃ and ỹ covaries. x̃ỹ − p tells by
-how much, p being what the response tells of the product x·y. So N, D, N + kD and N − kD are
-calibrated alike, with the noise that follows from p. A quarter of the difference of the last two
-variances is k times the covariance of N̂ and D̂: what sampling adds to it, and what privacy does.
+**One response tells both.** The noise of a row's debiased values x̃ and ỹ covaries. x̃ỹ − p shows
+by how much, p being what the response counts as in the product x·y. So N, D, N + kD and N − kD are
+calibrated in the same way, with the noise that follows from p. A quarter of the difference of the
+last two variances is k times the covariance of N̂ and D̂: what sampling adds to it, and what
+privacy does.
 
 If the product is in the span of the channel, p is decoded. At a small ε it often is not, and rows
 do not tell the covariance of x and y. Then p has bounds (McCormick, 1976). Let u be an end of x and
@@ -45,19 +46,20 @@ from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.weights import CellWeights, arm_variances
 from clusterdp.estimation.metrics._composed import ArmComparison
 from clusterdp.estimation.metrics.base import ArmPairMeans, MetricData, QuestionRows, SegmentData
-from clusterdp.estimation.reading.profiles import ResponseCounts, spread_cells, times
-from clusterdp.estimation.reading.segments import ExposureCounts
+from clusterdp.estimation.reading.profiles import spread_cells, times
+from clusterdp.estimation.reading.segments import CrossedCounts
 from clusterdp.outcomes.space import ValueRange
 
-# What responses tell of a product: numbers with a mean of at most the product, and of at least the
-# product, whatever the category. They are the same array if rows tell how both factors go together.
+# What responses count as in a product: numbers with a mean of at most the product, and of at least
+# the product, whatever the category. They are the same array if rows tell how both factors go
+# together.
 ProductBounds = tuple[FloatArray, FloatArray]
 
 
 def product_bounds(
     above: CategoryFunction, below: CategoryFunction, channel: Channel, priors: FloatArray
 ) -> ProductBounds:
-    """What responses tell of the product of two functions; axes as of `ResponseValues.values`.
+    """What responses count as in the product of two functions; axes as of `ResponseValues.values`.
 
     Args:
         above: x.
@@ -88,7 +90,7 @@ def product_bounds(
 def question_product(
     rows: QuestionRows, above: CategoryFunction, below: CategoryFunction
 ) -> ProductBounds:
-    """What the rows of a question tell of the product of two functions of its category."""
+    """What the rows of a question count as in the product of two functions of its category."""
     assert rows.question.channel is not None  # noqa: S101 - there are rows
     priors = channel_priors(rows.question, rows.request.layout)
     return product_bounds(above, below, rows.question.channel, priors)
@@ -104,9 +106,9 @@ def shared_data(
     """The rows of a question that tells two metrics, as these read them, and both together.
 
     Args:
-        above: x; a weighted sum of declared metrics if y is one, and none if it is none.
+        above: x; a weighted sum of declared metrics if y is one, else not one.
         below: y.
-        products: What responses tell of x·y.
+        products: What responses count as in x·y.
         source: The question.
         ridge_of: The function by whose noise all are calibrated.
 
@@ -140,9 +142,9 @@ def joint_noise(
     """The noise variance of x̃ + k·ỹ, as responses tell it; axes as of `ResponseValues.noise`.
 
     Args:
-        above: What responses tell of x.
-        below: What they tell of y.
-        product: What they tell of x·y.
+        above: What responses count as in x.
+        below: What they count as in y.
+        product: What they count as in x·y.
         factor: k.
     """
     covariance = _debiased(above) * _debiased(below) - product
@@ -152,8 +154,8 @@ def joint_noise(
 def unidentified_note(above: str, below: str, what: str) -> Note:
     """That a covariance has bounds only; `what` has intervals that allow for them."""
     text = (
-        f"rows do not tell how {above} goes with {below}, so intervals of {what} allow for the "
-        "worst; the owner would have to declare the product of both as a metric"
+        f"The release does not identify the covariance of {above} and {below}, so CIs of {what} "
+        f"are conservative. Ask the owner to declare {below}*{above}."
     )
     return Note(text)
 
@@ -162,7 +164,7 @@ def _debiased(outputs: ResponseValues) -> FloatArray:
     return outputs.values + outputs.middle
 
 
-def crossed_covariance(one: ArmComparison, crossed: ExposureCounts) -> float:
+def crossed_covariance(one: ArmComparison, crossed: CrossedCounts) -> float:
     """The sampling covariance of effects on an outcome and on exposure.
 
     Args:
@@ -173,13 +175,13 @@ def crossed_covariance(one: ArmComparison, crossed: ExposureCounts) -> float:
     if by_groups is not None:
         return float(by_groups.sum())
     profiles = one.parts[0].whole.rows.profiles
-    told = ResponseCounts(crossed.profiles, crossed.responses, crossed.counts)
     outcomes, exposures = (
         read_answers(counted, profiles, part.whole.decoded.outputs)[0]
-        for counted, part in zip((told, crossed.exposed), one.parts, strict=True)
+        for counted, part in zip(crossed, one.parts, strict=True)
     )
-    cells, n_cells = profiles.cells[crossed.profiles], math.prod(profiles.shape)
-    sums = np.bincount(cells, crossed.counts * (outcomes * exposures), n_cells)
+    entries = crossed[0]
+    cells, n_cells = profiles.cells[entries.profiles], math.prod(profiles.shape)
+    sums = np.bincount(cells, entries.counts * (outcomes * exposures), n_cells)
     products = np.asarray(sums.reshape(profiles.shape)[:, one.pair], np.float64)
     first, second = (part.moments.of_arms(one.pair) for part in one.parts)
     return float(arm_covariances(first, second, products, one.weights).sum())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, did_you_mean
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def take_call(parser: Parser) -> tuple[str, str] | None:
-    """The function and the outcome of a text such as `p90(rounds)`; None if it is none."""
+    """The function and the outcome of a text such as `p90(rounds)`; None for other texts."""
     if parser.kind() != "name" or parser.kind(ahead=1) != "(":
         return None
     name = parser.take("name")
@@ -42,15 +42,15 @@ def question_of(used: Collection[str], text: str, spaces: Sequence[Categories]) 
     names = [name for space in spaces for name in space.declared.names]
     for name in sorted(set(used) - set(names)):
         raise ParameterError(
-            f"{text!r} uses {name!r}, which is no declared outcome; the outcomes are "
-            f"{', '.join(map(repr, names))}"
+            f"{text!r}: there is no outcome {name!r}.{did_you_mean(name, names)} Available: "
+            f"{', '.join(names)}."
         )
     held = [index for index, space in enumerate(spaces) if {*used} & set(space.declared.names)]
     if len(held) > 1:
         together = ",".join(name for name in names if name in used)
         raise ParameterError(
-            f"{text!r} uses outcomes of different questions, and no unit answers two; the owner "
-            f"would have to ask them together (--question {together})"
+            f"{text!r} combines outcomes of different questions, which no unit answered together. "
+            f"Fix: ask the owner to put them in one question (--question {together})."
         )
     return held[0]
 
@@ -73,13 +73,12 @@ def metric_function(metric: Metric, space: Categories) -> CategoryFunction:
     for factor in metric.factors:
         if isinstance(factor, Threshold) and not is_exact(factor, space):
             raise ParameterError(
-                f"{name!r} compares the number {factor.outcome!r} with a value that is no cut, "
-                "where units were rounded across it; the owner would have to declare it "
-                f'(--metric "{name}")'
+                f"{name!r} needs a declared threshold of {factor.outcome!r}, because values were "
+                f'rounded across it. Fix: ask the owner to declare it (--metric "{name}").'
             )
     values = space.values_of(metric)
     if not np.ptp(values):
-        raise ParameterError(f"{name!r} is the same in every category; ask for something else")
+        raise ParameterError(f"{name!r} has the same value for every outcome combination.")
     return CategoryFunction.from_values(name, values, space)
 
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from clusterdp._arrays import FloatArray, IntArray
-from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import (
     NO_EFFECT,
     Effect,
     EffectArrays,
     EffectTarget,
-    Estimator,
     to_effect,
 )
 from clusterdp.estimation.effects.findings import ArmDistribution, AttritionBounds, SegmentTest
@@ -34,46 +32,18 @@ from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
-from clusterdp.estimation.means.weights import CellWeights, weigh_by_labels
-from clusterdp.estimation.reading.clusters import ClusterInversion, inverted_cluster_notes
+from clusterdp.estimation.means.weights import CellWeights
+from clusterdp.estimation.reading.clusters import inverted_cluster_notes
 from clusterdp.estimation.reading.covariates import RowsBySegment
 from clusterdp.estimation.reading.profiles import ResponseCounts, spread_cells
+from clusterdp.estimation.reading.request import EstimateRequest
 from clusterdp.estimation.reading.segments import RowCounts
+from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import parse_metric
-from clusterdp.published.release import ReleasedQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-# What segments are compared with: the rest of their dimension, or each other.
-Differences = Literal["rest", "pairs"]
-
-
-class EstimateRequest(NamedTuple):
-    """What to estimate, whatever the metric.
-
-    Attributes:
-        layout: The cells, with the control to compare with.
-        estimator: How cells are weighed.
-        covariates: What to adjust for.
-        use_sums: Whether rows are calibrated by published sums.
-        holdout: The fold whose rows are used alone; None for all rows.
-        differences: What segments are compared with; None if with nothing.
-        level: The confidence level.
-        inversion: What units count by noisy labels, where clusters are private; else None.
-        is_exposed: Whether effects on those exposed are asked for.
-    """
-
-    layout: Layout
-    estimator: Estimator
-    covariates: tuple[str, ...]
-    use_sums: bool
-    holdout: int | None
-    differences: Differences | None
-    level: float
-    inversion: ClusterInversion | None = None
-    is_exposed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,10 +79,10 @@ class MetricFindings:
         for one in fields(self):
             getattr(self, one.name).extend(getattr(other, one.name))
 
-    def check(self, question: str, notes: Sequence[Note], *, fine: str) -> None:
-        """Take in what a check found; `fine` is what it says if that is nothing."""
+    def check(self, name: str, notes: Sequence[Note], *, passed: str) -> None:
+        """Take in what a check found: notes, or `passed` without any."""
         self.notes.extend(notes)
-        self.checks.append(DataCheck.from_notes(question, notes, fine=fine))
+        self.checks.append(DataCheck.from_notes(name, notes, passed=passed))
 
     def describe(self, name: str, values: FloatArray, *, is_share: bool = False) -> None:
         """Take in what values a metric can have, and whether it is a share of units."""
@@ -129,7 +99,6 @@ class MetricEstimator(Protocol):
         Raises:
             ParameterError: If the rows do not tell it.
         """
-        ...
 
 
 class QuestionRows(NamedTuple):
@@ -146,49 +115,39 @@ class QuestionRows(NamedTuple):
     request: EstimateRequest
 
     def decode(self, function: CategoryFunction) -> DecodedFunction:
-        """What the question tells of a function of its category."""
-        request = self.request
-        return DecodedFunction.from_question(
-            function,
-            self.question,
-            request.layout,
-            use_sums=request.use_sums,
-            holdout=request.holdout,
-        )
+        """What the question shows about a function of its category."""
+        return DecodedFunction.from_question(function, self.question, self.request)
 
     def read(self, *functions: CategoryFunction) -> list[MetricData]:
         """The rows as some functions read them."""
         return [MetricData(self.decode(one), self.rows, self.request) for one in functions]
 
     def noise_notes(self, name: str, decoded: Sequence[DecodedFunction]) -> list[Note]:
-        """That rows are too noisy to tell what a metric is made of, as far as that is public."""
+        """That a metric is mostly privacy noise, as far as that is public."""
         size = max(int(self.request.layout.sizes.sum(axis=0).min()), 1)
         noise = [one.noise for one in decoded if not one.readings]
         declare = _remedy(decoded[0].name, self.question.space)
         errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
         if errors and max(errors) > 1:
-            times = f"{max(errors):.3g} times what values span"
-            told = f"rows tell next to nothing of it: an arm's mean has noise of about {times}"
-            return [Note(f"{name}: {told}; {declare}", Weight.WARNING)]
+            text = (
+                f"{name} is mostly privacy noise: an arm's mean has noise of about "
+                f"{max(errors):.2g} times the metric's range. {declare}"
+            )
+            return [Note(text, Weight.WARNING)]
         if any(one.is_unseen(np.array(1 / size)) for one in noise):
-            told = "a few rows carry most of its noise, so standard errors are upper bounds"
-            return [Note(f"{name}: {told}; {declare}", Weight.SCOPE)]
+            text = f"{name}: a few rows have most of its noise, so SEs are upper bounds. {declare}"
+            return [Note(text, Weight.SCOPE)]
         return []
 
-    def means_alone_notes(self, name: str, *, is_exposed: bool | None = None) -> list[Note]:
+    def means_alone_notes(self, name: str, *, is_exposed: bool = False) -> list[Note]:
         """That something which is no mean was asked for beside what there is of means alone."""
         asked = {
             "differences between segments": self.request.differences,
             "adjusted effects": self.request.covariates,
-            "effects on those exposed": self.request.is_exposed
-            if is_exposed is None
-            else is_exposed,
+            "complier effects": self.request.exposure and not is_exposed,
         }
         what = " and ".join(one for one, is_asked in asked.items() if is_asked)
-        text = (
-            f"{what} are of means alone, not of {name}, whose effects are as they would be "
-            "without; ask for a mean or a share beside it"
-        )
+        text = f"{what.capitalize()} exist for means only. {name} is shown without."
         return [Note(text, Weight.SCOPE)] if what else []
 
 
@@ -301,7 +260,7 @@ class SegmentData:
 
     def plain_effects(self) -> list[SegmentEffect]:
         """Effects arm by arm."""
-        return self._effects(self.moments.sizes, self.pair_means, is_adjusted=False)
+        return self._effects(self.pair_means, is_adjusted=False)
 
     def pair_means(self, arms: list[int], weights: CellWeights) -> ArmPairMeans:
         """The means of two arms, cells weighed as given."""
@@ -336,20 +295,19 @@ class SegmentData:
             both = to_means(found, moments, weights, n_slopes, explained)
             return ArmPairMeans(found, both.explained(plain.means, explained))
 
-        return self._effects(known.sizes, means, is_adjusted=True)
+        return self._effects(means, is_adjusted=True)
 
     def _effects(
         self,
-        sizes: IntArray,
         means: Callable[[list[int], CellWeights], ArmPairMeans],
         *,
         is_adjusted: bool,
     ) -> list[SegmentEffect]:
         """Effects arm by arm: NaN where an arm has no units, or none that was asked."""
-        layout, effects = self.whole.request.layout, []
+        layout, effects, n_units = self.whole.request.layout, [], int(self.moments.sizes.sum())
         for arm in layout.treatments:
             pair = [layout.control, arm]
-            weights = self.weigh(sizes, pair)
+            weights = self.weigh(pair)
             of = self.target(self.whole.decoded.name, arm)._replace(adjusted=is_adjusted)
             found, arrays, sampling, scores = None, NO_EFFECT, np.nan, None
             if is_known := self.are_known(pair, weights):
@@ -361,7 +319,7 @@ class SegmentData:
                 moments = self.moments.of_arms(pair)
                 interval = _true_cluster_interval(value, both.means, moments, weights)
                 value = replace(value, interval=interval)
-            effects.append(SegmentEffect(value, arrays, sampling, found, int(sizes.sum()), scores))
+            effects.append(SegmentEffect(value, arrays, sampling, found, n_units, scores))
         return effects
 
     def target(self, metric: str, arm: int) -> EffectTarget:
@@ -382,14 +340,19 @@ class SegmentData:
         counted = (weights.sizes * self.factors).sum(axis=0)
         return np.asarray(np.maximum(np.rint(counted), 0), dtype=np.int64)
 
-    def weigh(self, sizes: IntArray, arms: list[int]) -> CellWeights:
-        """Weights of the cells of some arms; `sizes` are of all arms."""
+    def weigh(self, arms: list[int]) -> CellWeights:
+        """Weights of the cells of some arms."""
         request = self.whole.request
-        if self.factors is not None:
-            return weigh_by_labels(sizes, self.factors, arms)
         # A group that has totals of its own is calibrated best with the weights of these.
         as_totals = frozenset(name for name, _ in self.segment) in self.whole.decoded.breakdowns
-        return weigh(sizes, request.layout, arms, request.estimator, as_totals=as_totals)
+        return weigh(
+            self.moments.sizes,
+            request.layout,
+            arms,
+            request.estimator,
+            as_totals=as_totals,
+            factors=self.factors,
+        )
 
     def notes(self, effects: list[Effect]) -> list[Note]:
         """Remarks on the effects of a segment."""
@@ -398,27 +361,27 @@ class SegmentData:
         if self.is_true_cluster:
             return inverted_cluster_notes(name, effects)
         if self.empty_arms:
-            arms, text = ", ".join(map(str, self.empty_arms)), "no units in arm {}, so no effect"
+            arms, text = ", ".join(map(str, self.empty_arms)), "not reported: no units in arm {}."
             if (sizes.sum(axis=0) > 0).all():
-                text = f"no unit in arm {{}} was asked about {metric}, so it is not reported"
+                text = f"{metric} is not reported: no unit in arm {{}} answered it."
             return [Note(text.format(arms), Weight.SCOPE, name)]
         notes = []
         there = (sizes.sum(axis=1) > 0) & layout.complete
-        weights = [self.weigh(sizes, [layout.control, arm]) for arm in layout.treatments]
+        weights = [self.weigh([layout.control, arm]) for arm in layout.treatments]
         n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
         if n_pooled and request.estimator == "stratified" and self.factors is None:
             text = (
-                "clusters with few units of the segment were pooled; units there are weighted by "
-                "the inverse of their arm's share"
+                "clusters with few units of the segment are pooled, with inverse probability "
+                "weights."
             )
             notes.append(Note(text, Weight.METHOD, name))
         lone = [str(layout.arms[arm]) for arm in np.flatnonzero(self.n_asked.sum(axis=0) == 1)]
         if lone:
-            asked = "" if self.moments.asked is None else f" was asked about {metric}"
-            text = f"one unit in arm {', '.join(lone)}{asked}, so no interval"
-            notes.append(Note(f"{text}, and no number is reported", Weight.SCOPE, name))
+            asked = "" if self.moments.asked is None else f" answered {metric}"
+            text = f"not reported: only one unit in arm {', '.join(lone)}{asked}."
+            notes.append(Note(text, Weight.SCOPE, name))
         if math.isfinite(min(one.degrees for one in effects)):
-            text = "few units, or a few with most of the weight: intervals are by Student's t"
+            text = "few units, or a few with most of the weight: CIs use Student's t."
             notes.append(Note(text, Weight.METHOD, name))
         return notes
 
@@ -428,8 +391,8 @@ def _remedy(name: str, space: Categories) -> str:
     try:
         parse_metric(name).check(space.declared.spaces)
     except ParameterError:
-        return "ask for a product or a threshold, which the owner could declare"
-    return f'the owner would have to declare it (--metric "{name}")'
+        return "Ask for a product or a threshold, which the owner can declare."
+    return f'Ask the owner to declare it (--metric "{name}").'
 
 
 def _true_cluster_interval(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-# The probability of a false alarm about any covariate of an estimate; and about any difference
+# The probability of a false positive about any covariate of an estimate; and about any difference
 # between a plain and an adjusted effect.
 _LEVEL = 1e-3
 
@@ -47,9 +47,9 @@ def balance_notes(rows: RowsBySegment) -> list[Note]:
             found[what] = min(p_value, found.get(what, 1.0))
     return [
         Note(
-            f"{what} differs between arms (p = {p_value:.2g}): it was not known before treatment, "
-            "or follows from it. Effects that are adjusted for it are biased, so plain ones are "
-            "to be reported; leave it out of adjust (--adjust)",
+            f"{what} differs between arms (p = {p_value:.2g}), so it depends on treatment. "
+            "Adjusted effects are biased; unadjusted ones are reported. Leave it out of adjust "
+            "(--adjust).",
             Weight.WARNING,
         )
         for what, p_value in found.items()
@@ -66,9 +66,9 @@ def difference_notes(effects: Sequence[Effect]) -> list[Note]:
     pairs = [(plain[one.of._replace(adjusted=False)], one) for one in effects if one.of.adjusted]
     return [
         Note(
-            f"effects on {one.of.metric} of {one.of.arm} are {one.effect:.4g} plain and "
-            f"{other.effect:.4g} adjusted, and differ by more than chance: a covariate follows "
-            "from treatment. Plain effects are to be reported",
+            f"effects of {one.of.arm} on {one.of.metric} are {one.effect:.4g} unadjusted and "
+            f"{other.effect:.4g} adjusted, which is more than chance: a covariate depends on "
+            "treatment. Unadjusted effects are reported.",
             Weight.WARNING,
             one.of.label if one.of.segment else None,
         )
@@ -105,7 +105,7 @@ def balance_p_value(scores: FloatArray, sizes: IntArray) -> float:
 
 
 def _p_value(plain: Effect, adjusted: Effect) -> float:
-    """Of no difference; one where there is no standard error."""
+    """Of a zero difference; one where there is no standard error."""
     spread = math.hypot(plain.std_error, adjusted.std_error)
     if not spread > 0:
         return 1.0

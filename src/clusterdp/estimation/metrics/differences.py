@@ -17,7 +17,8 @@ from clusterdp.estimation.effects.effect import REST, Effect, EffectArrays, Effe
 from clusterdp.estimation.effects.findings import SegmentTest
 from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
-from clusterdp.estimation.metrics.base import Differences, SegmentEffect
+from clusterdp.estimation.metrics.base import SegmentEffect
+from clusterdp.estimation.reading.request import Differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

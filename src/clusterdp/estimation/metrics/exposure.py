@@ -1,4 +1,4 @@
-"""Exposure beside assignment: the effect on those whom an arm exposes.
+"""Exposure next to assignment: complier effects (CACE).
 
 An arm's effect on an outcome, N, and on exposure, D, are intention-to-treat effects: of assignment.
 If the arm acts on the outcome through exposure alone, and keeps nobody from it, N/D is the complier
@@ -6,9 +6,9 @@ average causal effect (CACE; Imbens and Angrist, 1994): the effect on units that
 arm and would not be in control.
 
 Its interval holds every r for which N̂ − r·D̂ is within q standard errors of zero (Anderson and
-Rubin, 1949). It covers however small D is, and holds zero if that of N does. It has bounds if D̂ can
-be told from zero; else it is everything, or everything but what lies between two numbers. It is
-never empty, as it holds N̂/D̂.
+Rubin, 1949). It covers however small D is, and holds zero if that of N does. It has bounds if D̂ is
+significantly different from zero; else it is everything, or everything but what lies between two
+numbers. It is never empty, as it holds N̂/D̂.
 
 The covariance of N̂ and D̂ depends on what tells exposure:
 
@@ -46,8 +46,8 @@ from clusterdp.estimation.metrics._covariance import (
 )
 from clusterdp.estimation.metrics.base import MetricData, MetricFindings, QuestionRows
 from clusterdp.estimation.metrics.mean import mean_effects
-from clusterdp.estimation.metrics.ratio import RatioBounds
-from clusterdp.estimation.reading.dimensions import ExposureRequest
+from clusterdp.estimation.metrics.ratio import ArmRatio
+from clusterdp.estimation.reading.request import ExposureRequest
 from clusterdp.estimation.reading.segments import RowCounts
 from clusterdp.outcomes.metric import quoted
 from clusterdp.outcomes.space import ValueRange
@@ -71,23 +71,22 @@ PUBLIC_NOISE = RowNoiseBound(
 )
 
 
-class ExposedEffect(RatioBounds):
-    """How the interval of an effect on those exposed is made: N/D of effects of assignment."""
+class ExposedEffect(ArmRatio):
+    """How the interval of a complier effect is made: N/D of effects of assignment."""
 
     __slots__ = ()
 
     @property
     def p_value(self) -> float:
-        """Of no effect on the outcome."""
-        ratio = self.least
-        return two_sided(ratio.above, math.sqrt(ratio.total.above), ratio.degrees)
+        """Of a zero effect on the outcome."""
+        return two_sided(self.above, math.sqrt(self.total.above), self.degrees)
 
     def ci(self, level: float) -> Limits:
         """Anderson and Rubin's interval; everything where it has no bounds."""
         return self.limits(level)
 
     def lift(self, level: float) -> None:
-        """None: the mean of those who would be exposed is not estimated in control."""
+        """None: the mean of compliers is not estimated in control."""
 
 
 class Exposure:
@@ -115,7 +114,7 @@ class Exposure:
         (self.data,) = source.read(self.function)
 
     def beside(self, function: CategoryFunction, source: QuestionRows) -> MetricFindings:
-        """Effects on the mean of a function, of those exposed; none if it is the exposure."""
+        """Complier effects on the mean of a function; empty if it is the exposure."""
         found, name = MetricFindings(), f"cace({function.name}, {self.name})"
         if self.function is None or self.data.rows is not source.rows:
             found.effects.extend(self._apart(function, source, name))
@@ -125,7 +124,7 @@ class Exposure:
                 exposure = exposure.from_counts_alone()  # calibrated by the same sums
             products = question_product(source, function, exposure)
             data, factor = shared_data(function, exposure, products, source, ridge_of=function)
-            compose = partial(shared_channel_ratio, factor=factor)
+            compose = partial(ExposedEffect.from_shared, factor=factor)
             found.effects.extend(exposed_effect(one, compose) for one in compared_arms(data, name))
             if products[0] is not products[1]:
                 found.notes.append(unidentified_note(function.name, self.name, "cace"))
@@ -133,11 +132,11 @@ class Exposure:
         for one in found.effects:
             found.notes.extend(_unbounded(one, self.name, level))
         if found.effects:
-            found.notes.extend(source.means_alone_notes(name, is_exposed=False))
+            found.notes.extend(source.means_alone_notes(name, is_exposed=True))
         return found
 
     def effects(self, known: Sequence[Effect]) -> MetricFindings:
-        """Effects on exposure, with what they say of those exposed.
+        """Effects on exposure, with what they mean for complier effects.
 
         Args:
             known: What else was estimated, which may have these effects.
@@ -165,39 +164,19 @@ class Exposure:
             elif one.means:
                 least, most = apart_covariances(one)
                 bounds = float(least.sum()), float(most.sum())
-            yield exposed_effect(one, partial(independent_ratio, sampling=bounds))
+            yield exposed_effect(one, partial(ExposedEffect.covarying, sampling=bounds))
 
 
-def shared_channel_ratio(
-    control: ArmEstimates, treated: ArmEstimates, *, factor: float
-) -> ExposedEffect:
-    """The effect where one response tells both; from means and k of `shared_data`."""
-    return ExposedEffect(*RatioBounds.from_shared(treated.minus(control), factor))
-
-
-def independent_ratio(
-    control: ArmEstimates, treated: ArmEstimates, *, sampling: tuple[float, float]
-) -> ExposedEffect:
-    """The effect where different rows tell both, or a column does.
-
-    `sampling` is the least and the largest covariance of both effects.
-    """
-    return ExposedEffect(*RatioBounds.from_sampling(treated.minus(control), *sampling))
-
-
-def exposed_effect(
-    one: ArmComparison, compose: Callable[[ArmEstimates, ArmEstimates], ExposedEffect]
-) -> Effect:
-    """The effect on those exposed; none if exposure does not differ at all.
+def exposed_effect(one: ArmComparison, compose: Callable[[ArmEstimates], ExposedEffect]) -> Effect:
+    """The complier effect; empty if exposure does not differ at all.
 
     Args:
         one: The arms.
-        compose: From the means of control and of a treatment to the effect's interval.
+        compose: From differences of the means of both arms to the effect's interval.
     """
     if one.control is None or one.treated is None:
         return one.no_effect()
-    interval = compose(one.control, one.treated)
-    ratio = interval.worse
+    ratio = compose(one.treated.minus(one.control))
     if abs(ratio.below) < _ROUNDING:
         return one.no_effect()
     return one.effect(
@@ -205,7 +184,7 @@ def exposed_effect(
         ratio.sampling_variance,
         ratio.privacy_variance,
         degrees=ratio.degrees,
-        interval=interval,
+        interval=ratio,
     )
 
 
@@ -222,7 +201,7 @@ def public_outputs(shape: tuple[int, int]) -> ResponseValues:
 def _public_data(name: str, source: QuestionRows) -> MetricData:
     """The rows as a public column of 0 and 1 reads them: without noise, and with no sums."""
     rows = source.rows
-    whole, *segments = (one.exposed for one in rows.crossed)
+    whole, *segments = (exposed for _, exposed in rows.crossed)
     names = (segment for segment, _ in rows.segments)
     decoded = DecodedFunction(
         name=name,
@@ -242,18 +221,16 @@ def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:
     if math.isnan(effect.effect) or math.isfinite(effect.ci(level)[0]):
         return []
     gap = effect.ci_gap(level)
-    possible = (
-        "any value" if gap is None else f"any value but those from {gap[0]:.4g} to {gap[1]:.4g}"
-    )
+    possible = "any value" if gap is None else f"any value outside {gap[0]:.4g} to {gap[1]:.4g}"
     text = (
-        f"{effect.of.metric} of {effect.of.arm} can have {possible}: the effect on {exposure} "
-        "cannot be told from zero"
+        f"{effect.of.metric} of {effect.of.arm} can have {possible}: the effect on {exposure} is "
+        "not significantly different from zero."
     )
     return [Note(text, Weight.SCOPE, segment_label(effect.of.segment))]
 
 
 def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
-    """What effects on exposure say of those exposed.
+    """What effects on exposure mean for complier effects.
 
     Args:
         name: The exposure.
@@ -261,20 +238,22 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
         level: The confidence level.
     """
     text = (
-        f"cace(metric, {name}): the effect on those whom an arm exposes (complier average causal "
-        f"effect), if the arm acts on the metric through {name} alone"
+        f"cace(metric, {name}): effect on compliers, assuming treatment changes the metric only "
+        f"through {name}."
     )
     notes = [Note(text, Weight.SCOPE)]
     for one in effects:
         arm, z_value = one.of.arm, _z_value(one)
         if not one.of.segment:
-            text = f"effect of {arm} on {name}: z = {z_value:.3g}, F = {z_value**2:,.4g}"
+            text = (
+                f"First stage, effect of {arm} on {name}: z = {z_value:.3g}, F = {z_value**2:,.4g}."
+            )
             notes.append(Note(text))
             notes.extend(_two_sided_notes(name, one, level))
         if z_value**2 < _WEAK:
             text = (
-                f"{arm} hardly changes {name} (F < {_WEAK:g}): cace and its standard error mean "
-                "little, and its interval holds"
+                f"Weak instrument: {arm} (F < {_WEAK:g}). Ignore the CACE estimate and its SE. The "
+                "Anderson–Rubin CI is still valid."
             )
             notes.append(Note(text, Weight.SCOPE, segment_label(one.of.segment)))
     return notes
@@ -290,8 +269,8 @@ def _two_sided_notes(name: str, effect: Effect, level: float) -> list[Note]:
     if not share > quantile(level) * error:
         return []
     text = (
-        f"{share:.2%} of {less} have {name}: cace of {effect.of.arm} is of those who have it in "
-        f"{more} and would not in {less}, if nobody has it in {less} alone"
+        f"{share:.1%} of {less} have {name} anyway. The CACE of {effect.of.arm} describes units "
+        f"that have it only because of {more}, assuming no defiers."
     )
     return [Note(text, Weight.SCOPE)]
 
@@ -304,7 +283,7 @@ def _without_rounding(effect: Effect) -> Effect:
 
 
 def _z_value(effect: Effect) -> float:
-    """How many standard errors an effect is from zero; 0 if there is none."""
+    """How many standard errors an effect is from zero; 0 without an effect."""
     if not effect.std_error > 0:
         return math.copysign(math.inf, effect.effect) if effect.effect else 0.0
     return effect.effect / effect.std_error

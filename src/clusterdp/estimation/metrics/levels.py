@@ -48,7 +48,7 @@ from clusterdp._text import shortest_decimal
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.findings import ArmDistribution
 from clusterdp.estimation.effects.intervals import Limits, quantile
-from clusterdp.estimation.effects.notes import Note
+from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.effects.text import Segment
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
@@ -88,8 +88,8 @@ class Levels:
     def __init__(self, outcome: str, space: Categories) -> None:
         if outcome in space.declared.missing:
             raise ParameterError(
-                f"{outcome!r} may be missing, and of such outcomes means and shares of those "
-                f"observed are estimated; ask for {outcome!r}"
+                f"{outcome!r} may be missing, so only its mean and response rate are estimated. "
+                f"Fix: ask for {outcome!r}."
             )
         one = space.outcome(outcome)
         self.outcome, self.values, self.step = outcome, one.numbers(), 0.0
@@ -282,9 +282,8 @@ class BoundsEstimator(NamedTuple):
         )
         name = str(comparison)
         why = (
-            f"numbers between {before} and {beyond} were rounded to one of them, so shares are "
-            "known up to bounds; estimates are half way, and intervals hold both; the owner could "
-            f'declare --metric "{name}"'
+            f"is known only within bounds, because {comparison.outcome} was rounded between "
+            f"{before} and {beyond}. The estimate is the midpoint; the CI covers both bounds."
         )
         return cls(name, question, (functions[0], functions[1]), why, (0.0, 1.0), is_share=True)
 
@@ -318,8 +317,8 @@ class BoundsEstimator(NamedTuple):
             for one in (every - below, every + above)
         ]
         why = (
-            f"numbers were rounded to {len(grid.points)} grid points, and the mean of a function "
-            "of them is known up to bounds; estimates are half way, and intervals hold both"
+            f"is known only within bounds, because numbers were rounded to {len(grid.points)} grid "
+            "points. The estimate is the midpoint; the CI covers both bounds."
         )
         possible = (float(least), float(most))
         return cls(name, question, (bounds[0], bounds[1]), why, possible, is_share=False)
@@ -335,7 +334,9 @@ class BoundsEstimator(NamedTuple):
         rows = questions[self.question]
         data = rows.read(*self.functions)
         effects = [one.composed_effect(ArmBounds) for one in compared_arms(data, self.name)]
-        found = MetricFindings(effects=effects, notes=[Note(f"{self.name}: {self.why}")])
+        found = MetricFindings(
+            effects=effects, notes=[Note(f"{self.name} {self.why}", Weight.SCOPE)]
+        )
         found.describe(self.name, np.array(self.possible), is_share=self.is_share)
         found.notes.extend(rows.means_alone_notes(self.name))
         found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))

@@ -124,7 +124,7 @@ def _by_fold(
     """Effects of each arm in a segment, fold by fold; nothing where none stands out."""
     whole, folds = part.whole, part.whole.rows.profiles.folds
     stand_out = any(abs(one.effect) > _STANDS_OUT * one.std_error for one in effects)
-    if folds is None or whole.request.holdout is not None or not stand_out:
+    if folds is None or whole.request.fold is not None or not stand_out:
         return []
     of_rows, every = folds[counted.profiles], np.unique(folds)
     if len(np.unique(of_rows)) < len(every):
@@ -142,11 +142,19 @@ def _by_fold(
 
 
 def _interval_notes(effects: list[Effect]) -> list[Note]:
-    """What to say of effects that are known, but not how well."""
-    return [
+    """What to say of effects that are known, but not how well; and of those that are not known.
+
+    Of segments with too few units, their check tells.
+    """
+    unknown = [
+        Note(f"{one.of.metric} is not reported: an arm has too few units.", Weight.SCOPE)
+        for one in effects
+        if math.isnan(one.effect) and not one.of.segment and not one.of.adjusted
+    ]
+    return unknown + [
         Note(
-            f"{one.of.metric}{', adjusted' * one.of.adjusted} has no interval: what was published "
-            "does not tell how uncertain it is. A release with more of epsilon for rows would",
+            f"{one.of.metric}{', adjusted,' * one.of.adjusted} has no CI: this release does not "
+            "identify its variance. Ask the owner for a release with more of ε for rows.",
             Weight.SCOPE,
             segment_label(one.of.segment) if one.of.segment else None,
         )

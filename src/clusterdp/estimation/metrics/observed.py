@@ -1,21 +1,21 @@
-"""Effects on outcomes that may be missing: of those observed, and what attrition may do to them.
+"""Effects on outcomes that may be missing: on observed ones, and how attrition may bias them.
 
-A metric of such an outcome is measured as R·f, R whether it was observed. Its mean among those
-observed is the ratio E[R·f]/E[R] of each arm.
+A metric of such an outcome is measured as R·f, R whether it was observed. Its mean among units with
+an observed outcome is the ratio E[R·f]/E[R] of each arm.
 
-Bounds on the effect on those who would be observed in either arm (Lee, 2009).
+Lee bounds: on the effect on units that would be observed in either arm (Lee, 2009).
 
 If treatment moves who is observed in one direction only, the arm with the smaller share observed,
-π, has observed exactly those who are observed in either arm. They are the share π of everyone in
-the other arm, too, but not known there. At worst they have its lowest, or its highest, outcomes.
-So the effect on those observed, where neither arm is trimmed, lies between both bounds. The mean
+π, has observed exactly the units that are observed in either arm. They are the share π of all units
+in the other arm, too, but not known there. At worst they have its lowest, or its highest, outcomes.
+So the effect on observed outcomes, where neither arm is trimmed, lies between both bounds. The mean
 of the lowest is the largest of
 
     t − E[R·(t − y)₊]/π    over all t,
 
 and every t gives a bound that holds, only a wider one (Rockafellar and Uryasev, 2000); that of the
 highest likewise. For a fixed t a bound is linear in means over π, so its error is known. The limit
-is the best one over t, each at a level that makes all of them hold together (Bonferroni); and the
+is the best one over t, each at a level that makes them simultaneous (Bonferroni); and the
 bound is that of the same t, so that it is not chosen for its error.
 
 E[R·(t − y)₊] is decoded from rows where their channel tells it. With t at an end it is linear in y,
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
 # A mean of R·(y − t)₊, or of R·(t − y)₊, in an arm: t, the mean and its variance.
 _Tail = tuple[float, float, float]
-# What is told of an arm: the means of R·y and of R; and tails above thresholds (1) and below (−1).
+# What is known about an arm: the means of R·y and of R; and tails above thresholds (1) and below
+# (−1).
 _Arm = tuple[ArmRatio, dict[int, list[_Tail]]]
 
 
@@ -58,7 +59,7 @@ def attrition_bounds(ratio: RatioData, source: QuestionRows, outcome: int) -> li
     """Bounds on each treatment's overall effect on an outcome that may be missing.
 
     Args:
-        ratio: Its mean among those observed.
+        ratio: Its mean among units with an observed outcome.
         source: The question of the outcome.
         outcome: The index of the outcome.
     """
@@ -78,7 +79,7 @@ def attrition_bounds(ratio: RatioData, source: QuestionRows, outcome: int) -> li
         if one.of.segment or one.control is None or one.treated is None:
             break
         control, treated = (
-            (ratio.of_arm(arm.first(n_ratio)).worse, _tails(tails, levels, arm))
+            (ratio.of_arm(arm.first(n_ratio)), _tails(tails, levels, arm))
             for arm in (one.control, one.treated)
         )
         found.append(_bounds(one.of, control, treated, source.request.level, from_ends=from_ends))
@@ -199,8 +200,7 @@ class ObservedMeanEstimator(NamedTuple):
         outcome = declared.names.index(name)
         if metric != declared.metrics[outcome]:
             return cls(str(metric), question, function, below, None)
-        # R·y is R·(y − middle) and middle·R.
-        above = function.minus(-declared.outcomes[outcome].middle, below)
+        above = CategoryFunction.measured(str(metric), space, outcome)
         return cls(str(metric), question, above, below, outcome)
 
     def estimate(self, questions: Sequence[QuestionRows]) -> MetricFindings:
@@ -218,7 +218,7 @@ class ObservedMeanEstimator(NamedTuple):
 
 def missing_notes(declared: DeclaredOutcomes) -> list[str]:
     """What effects on outcomes that may be missing are of."""
-    return [f"{name}, of those observed" for name in declared.missing]
+    return [f"{name}: mean over units with an observed outcome." for name in declared.missing]
 
 
 def tells_attrition(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> bool:
@@ -237,9 +237,9 @@ def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> li
     shares = {name + OBSERVED: name for name in declared.missing}
     return [
         Note(
-            f"attrition: {one.of.metric} differs between {one.of.arm} and {one.of.control} (p = "
-            f"{one.p_value:.2g}), so the effect on {shares[one.of.metric]} of those observed may "
-            "be due to who is observed; its bounds allow for that",
+            f"Attrition: response rates differ between {one.of.arm} and {one.of.control} (p = "
+            f"{one.p_value:.2g}). The effect on {shares[one.of.metric]} may reflect who answered. "
+            "Use the Lee bounds.",
             Weight.WARNING,
         )
         for one in effects

@@ -16,6 +16,7 @@ import numpy as np
 from clusterdp._arrays import FloatArray
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.metrics._functions import question_of
 from clusterdp.estimation.metrics.base import MetricEstimator
 from clusterdp.estimation.metrics.levels import BoundsEstimator, DistributionEstimator
 from clusterdp.estimation.metrics.mean import MeanEstimator, declared_mean
@@ -45,7 +46,6 @@ class MetricKind(Protocol):
         Raises:
             ParameterError: If the release does not have it.
         """
-        ...
 
 
 KINDS: tuple[type[MetricKind], ...] = (
@@ -55,7 +55,7 @@ KINDS: tuple[type[MetricKind], ...] = (
     DistributionEstimator,
 )
 _EXAMPLES = [example for kind in KINDS for example in kind.EXAMPLES]
-_FORM = f"a metric reads {', '.join(_EXAMPLES[:-1])} or {_EXAMPLES[-1]}, got {{!r}}"
+_FORM = f"Cannot read metric {{!r}}. Fix: write {', '.join(_EXAMPLES[:-1])} or {_EXAMPLES[-1]}."
 
 
 def parse_metrics(given: Any, spaces: Sequence[Categories]) -> list[MetricEstimator]:
@@ -67,7 +67,7 @@ def parse_metrics(given: Any, spaces: Sequence[Categories]) -> list[MetricEstima
         spaces: The categories of the release, question by question.
 
     Raises:
-        ParameterError: If something else is given, or the outcomes of no question have it.
+        ParameterError: If something else is given, or no question has such outcomes.
     """
     if given is None:
         return [
@@ -77,7 +77,7 @@ def parse_metrics(given: Any, spaces: Sequence[Categories]) -> list[MetricEstima
         ]
     entries = given if isinstance(given, list | tuple) else [given]
     if not entries:
-        raise ParameterError("metrics must name one at least, got none; leave it out for all")
+        raise ParameterError("metrics is empty. Fix: leave it out for all declared metrics.")
     return [estimator for entry in entries for estimator in _parse(entry, spaces)]
 
 
@@ -93,8 +93,8 @@ def _parse(entry: Any, spaces: Sequence[Categories]) -> list[MetricEstimator]:
             for name, values in entry.items()
         ]
     raise ParameterError(
-        "metrics must be texts such as 'p90(rounds)', or mappings of a name to values by "
-        f"category, got {type(entry).__name__}"
+        "metrics must be texts such as 'p90(rounds)', or mappings of a name to values, got "
+        f"{type(entry).__name__}."
     )
 
 
@@ -116,25 +116,19 @@ def _mean_of_function(
     name: str, outcome: Any, function: Callable[..., Any], spaces: Sequence[Categories]
 ) -> MetricEstimator:
     """The mean of a function of one outcome, given as such."""
-    held = [index for index, space in enumerate(spaces) if outcome in space.declared.names]
-    if not held:
-        names = [repr(one) for space in spaces for one in space.declared.names]
-        raise ParameterError(
-            f"metric {name!r} is of {outcome!r}, which is no declared outcome; the outcomes are "
-            f"{', '.join(names)}"
-        )
-    question, space = held[0], spaces[held[0]]
+    question = question_of([outcome], name, spaces)
+    space = spaces[question]
     if outcome in space.declared.missing:
         raise ParameterError(
-            f"metric {name!r} is of {outcome!r}, which may be missing; ask for {outcome!r} itself"
+            f"metric {name!r}: {outcome!r} may be missing. Fix: ask for {outcome!r} itself."
         )
 
     def of_array(values: FloatArray) -> FloatArray:
         found = np.asarray(function(values), dtype=np.float64)
         if found.shape != values.shape or not np.isfinite(found).all():
             raise ParameterError(
-                f"metric {name!r} needs a function that gives a finite number for each of an array "
-                "of numbers, such as numpy.log1p"
+                f"metric {name!r} needs a function of arrays with finite results, such as "
+                "numpy.log1p."
             )
         return found
 
@@ -149,7 +143,7 @@ def _mean_of_values(name: Any, values: Any, spaces: Sequence[Categories]) -> Met
     """The mean of a function given by its value in each category, of the one question with such."""
     if callable(values):
         raise ParameterError(
-            f"metric {name!r} is a function; give it with its outcome, as ('spend', numpy.log1p)"
+            f"metric {name!r} is a function. Fix: give it with its outcome: ('spend', numpy.log1p)."
         )
     found: list[MeanEstimator] = []
     refused: list[ParameterError] = []
@@ -162,8 +156,8 @@ def _mean_of_values(name: Any, values: Any, spaces: Sequence[Categories]) -> Met
         raise refused[0]
     if len(found) > 1:
         raise ParameterError(
-            f"metric {name!r} has values that fit the categories of {len(found)} questions; ask "
-            "for it by a text that names outcomes, such as 'rounds>=10'"
+            f"metric {name!r} has values that fit {len(found)} questions. Fix: use a text that "
+            "names outcomes, such as 'rounds>=10'."
         )
     (one,) = found
     if one.function.combination is None:
@@ -182,11 +176,11 @@ def _given_values(name: Any, values: Any, space: Categories) -> CategoryFunction
     if numbers.shape != (space.n_categories,) or not np.isfinite(numbers).all():
         labels = "; ".join(space.labels())
         raise ParameterError(
-            f"metric {name!r} needs a finite number for each of {space.n_categories} categories, "
-            f"in this order: {labels}"
+            f"metric {name!r} needs a finite number for each of {space.n_categories} outcome "
+            f"combinations, in this order: {labels}"
         )
     if not np.ptp(numbers):
-        raise ParameterError(f"metric {name!r} is the same in every category; give other values")
+        raise ParameterError(f"metric {name!r} has the same value for every outcome combination.")
     return CategoryFunction.from_values(str(name), numbers, space)
 
 
@@ -203,8 +197,8 @@ def _check_between(function: CategoryFunction, space: Categories) -> None:
             above = (*levels[:place], level + 1, *levels[place + 1 :])
             if known.get(above, value) != value:
                 raise ParameterError(
-                    f"metric {name!r} has values at the grid points of {outcome!r}, and none "
-                    "between them, from where numbers were rounded; give the function itself: "
+                    f"metric {name!r} has values only at the grid points of {outcome!r}. Fix: give "
+                    "the function itself: "
                     f"metrics={{{name!r}: ({outcome!r}, numpy.log1p)}}"
                 )
 
@@ -217,7 +211,7 @@ def _by_key(name: Any, values: Mapping[Any, Any], space: Categories) -> list[Any
     ]
     if set(keys) != set(values):
         raise ParameterError(
-            f"metric {name!r} must have a value for each of {', '.join(map(str, keys))}, and for "
-            "nothing else"
+            f"metric {name!r} must have a value for each of {', '.join(map(str, keys))}, and no "
+            "others."
         )
     return [values[key] for key in keys]

@@ -274,8 +274,8 @@ class QuantileEstimator:
         share = float(exact(float(percent[1])) / 100)
         if not 0 < share < 1:
             raise ParameterError(
-                f"a quantile is between p0 and p100, neither of them, got p{100 * share:g}; "
-                "ask for p99, or for a share such as rounds>=10"
+                f"A quantile must be above p0 and below p100, got p{100 * share:g}. Fix: use p99, "
+                "or a share such as rounds>=10."
             )
         name = quantile_name(outcome, share)
         question = question_of([outcome], name, spaces)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from clusterdp._arrays import FloatArray
 from clusterdp.estimation.effects.effect import Effect
-from clusterdp.estimation.effects.intervals import EVERYTHING, Limits, quantile
+from clusterdp.estimation.effects.intervals import Limits, quantile, ratio_set
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.calibration import public_ridge
@@ -53,12 +53,14 @@ class Covariance(NamedTuple):
     Attributes:
         above: Var N̂.
         below: Var D̂.
-        both: Cov(N̂, D̂).
+        least: The least that Cov(N̂, D̂) can be.
+        most: The largest; the same where the covariance is told.
     """
 
     above: float
     below: float
-    both: float
+    least: float
+    most: float
 
     @classmethod
     def polarized(cls, variances: FloatArray, factor: float) -> Covariance:
@@ -69,18 +71,20 @@ class Covariance(NamedTuple):
             factor: k.
         """
         above, below, joint = np.maximum(variances, 0.0)
-        return cls.bounded(above, below, (above + factor**2 * below - joint) / (2 * factor))
+        both = (above + factor**2 * below - joint) / (2 * factor)
+        return cls.cut_off(above, below, (both, both))
 
     @classmethod
-    def bounded(cls, above: float, below: float, both: float) -> Covariance:
-        """From estimates of all three; what no covariance can be is cut off."""
+    def cut_off(cls, above: float, below: float, both: tuple[float, float]) -> Covariance:
+        """From estimates of both variances and of bounds; what no covariance can be is cut off."""
         above, below = max(float(above), 0.0), max(float(below), 0.0)
         most = math.sqrt(above * below)
-        return cls(above, below, min(max(float(both), -most), most))
+        return cls(above, below, *(min(max(float(one), -most), most) for one in both))
 
     def of_difference(self, ratio: float) -> float:
-        """Var(N̂ − r·D̂)."""
-        return max(self.above - 2 * ratio * self.both + ratio**2 * self.below, 0.0)
+        """Var(N̂ − r·D̂), at worst."""
+        both = self.least if ratio > 0 else self.most
+        return max(self.above - 2 * ratio * both + ratio**2 * self.below, 0.0)
 
 
 class ArmRatio(NamedTuple):
@@ -101,7 +105,7 @@ class ArmRatio(NamedTuple):
     degrees: float
 
     @classmethod
-    def polarized(cls, arm: ArmEstimates, factor: float) -> ArmRatio:
+    def polarized(cls, arm: ArmEstimates, factor: float) -> Self:
         """From an arm's means of N, D and N − kD."""
         sampling, privacy = (
             Covariance.polarized(part, factor) for part in (arm.sampling, arm.privacy)
@@ -110,12 +114,30 @@ class ArmRatio(NamedTuple):
         return cls(above, below, sampling, privacy, arm.degrees)
 
     @classmethod
-    def covarying(cls, arm: ArmEstimates, *, sampling: float, privacy: float = 0.0) -> ArmRatio:
-        """From means of N and D, and what sampling and privacy add to their covariance."""
+    def covarying(cls, arm: ArmEstimates, sampling: Limits, privacy: Limits = (0.0, 0.0)) -> Self:
+        """From means of N and D, and bounds of what sampling and privacy add to their covariance.
+
+        Args:
+            arm: The means.
+            sampling: The least and the largest that sampling adds.
+            privacy: The same of privacy; nothing where the noise of both is independent.
+        """
         above, below = arm.means[:2].tolist()
-        by_sampling = Covariance.bounded(arm.sampling[0], arm.sampling[1], sampling)
-        by_privacy = Covariance.bounded(arm.privacy[0], arm.privacy[1], privacy)
+        by_sampling = Covariance.cut_off(arm.sampling[0], arm.sampling[1], sampling)
+        by_privacy = Covariance.cut_off(arm.privacy[0], arm.privacy[1], privacy)
         return cls(above, below, by_sampling, by_privacy, arm.degrees)
+
+    @classmethod
+    def from_shared(cls, arm: ArmEstimates, factor: float) -> Self:
+        """From means and k of `shared_data`."""
+        sampling, privacy = (
+            tuple(((part[[2, 4]] - part[[3, 5]]) / (4 * factor)).tolist())
+            for part in (arm.sampling, arm.privacy)
+        )
+        # What is too much for sampling is noise, which privacy has with the opposite sign.
+        held = Covariance.cut_off(arm.sampling[0], arm.sampling[1], sampling)[2:]
+        left = (more + all_ - one for more, all_, one in zip(privacy, sampling, held, strict=True))
+        return cls.covarying(arm, held, tuple(left))
 
     @property
     def value(self) -> float:
@@ -134,106 +156,20 @@ class ArmRatio(NamedTuple):
 
     @property
     def sampling_variance(self) -> float:
-        """What sampling adds to its variance, by linearisation."""
+        """What sampling adds to its variance, by linearisation and at worst."""
         return self._linearised(self.sampling)
 
     @property
     def privacy_variance(self) -> float:
-        """What privacy adds to its variance, by linearisation."""
+        """What privacy adds to its variance, by linearisation and at worst."""
         return self._linearised(self.privacy)
 
     def limits(self, level: float) -> Limits:
-        """Fieller's interval; everything where it has no bounds."""
-        leading, middle, last = self._quadratic(level)
-        if not leading > 0:
-            return EVERYTHING
-        reach = math.sqrt(max(middle**2 - leading * last, 0.0))
-        return (middle - reach) / leading, (middle + reach) / leading
-
-    def gap(self, level: float) -> Limits | None:
-        """What Fieller's set leaves out between two rays; None if it is no such set."""
-        leading, middle, last = self._quadratic(level)
-        inside = middle**2 - leading * last
-        if not (leading < 0 and inside > 0):
-            return None
-        reach = math.sqrt(inside)
-        return (middle + reach) / leading, (middle - reach) / leading
-
-    def _quadratic(self, level: float) -> tuple[float, float, float]:
-        """The coefficients of (D² − q²V_D)r² − 2(ND − q²C)r + (N² − q²V_N) ≤ 0, without −2."""
-        squared, total = quantile(level, self.degrees) ** 2, self.total
-        return (
-            self.below**2 - squared * total.below,
-            self.above * self.below - squared * total.both,
-            self.above**2 - squared * total.above,
-        )
-
-    def _linearised(self, part: Covariance) -> float:
-        return part.of_difference(self.value) / self.below**2 if self.below else math.nan
-
-
-class RatioBounds(NamedTuple):
-    """A ratio of which the covariance of N̂ and D̂ has bounds.
-
-    Attributes:
-        least: The ratio with the least covariance that is possible.
-        most: The same with the largest one; the same ratio where the covariance is told.
-    """
-
-    least: ArmRatio
-    most: ArmRatio
-
-    @classmethod
-    def from_sampling(cls, arm: ArmEstimates, least: float, most: float) -> RatioBounds:
-        """From means of N and D, whose noise is independent, and bounds of their covariance."""
-        return cls(*(ArmRatio.covarying(arm, sampling=one) for one in (least, most)))
-
-    @classmethod
-    def from_shared(cls, arm: ArmEstimates, factor: float) -> RatioBounds:
-        """From means and k of `shared_data`."""
-
-        def ratio(plus: int, minus: int) -> ArmRatio:
-            sampling, privacy = (
-                float(part[plus] - part[minus]) / (4 * factor)
-                for part in (arm.sampling, arm.privacy)
-            )
-            # What is too much for sampling is noise, which privacy has with the opposite sign.
-            bounded = Covariance.bounded(arm.sampling[0], arm.sampling[1], sampling).both
-            return ArmRatio.covarying(arm, sampling=bounded, privacy=privacy + sampling - bounded)
-
-        return cls(ratio(2, 3), ratio(4, 5))
-
-    @property
-    def worse(self) -> ArmRatio:
-        """The one with the larger error at the estimate."""
-        return self.least if self.least.value > 0 else self.most
-
-    @property
-    def value(self) -> float:
-        """N̂/D̂."""
-        return self.worse.value
-
-    @property
-    def bounds(self) -> Limits:
-        """The estimate twice."""
-        return self.worse.bounds
-
-    @property
-    def sampling_variance(self) -> float:
-        """What sampling adds to its variance, at worst."""
-        return self.worse.sampling_variance
-
-    @property
-    def privacy_variance(self) -> float:
-        """What privacy adds to its variance, at worst."""
-        return self.worse.privacy_variance
-
-    def limits(self, level: float) -> Limits:
-        """The interval; everything where it has no bounds.
+        """Fieller's interval; everything where it has no bounds.
 
         Values above zero are tested with the least covariance, others with the largest.
         """
-        above, below = self.least.limits(level), self.most.limits(level)
+        (above, _), (below, _) = self._sets(level)
         low = below[0] if below[0] < 0 else above[0]
         return low, above[1] if above[1] > 0 else below[1]
 
@@ -243,10 +179,21 @@ class RatioBounds(NamedTuple):
         Those above zero are left out by the least covariance, others by the largest. Both leave out
         zero, or none does; and then one of them has no gap on its side.
         """
-        above, below = self.least.gap(level), self.most.gap(level)
+        (_, above), (_, below) = self._sets(level)
         parts = [] if above is None or above[1] <= 0 else [(max(above[0], 0.0), above[1])]
         parts += [] if below is None or below[0] >= 0 else [(below[0], min(below[1], 0.0))]
         return (min(parts)[0], max(parts)[1]) if parts else None
+
+    def _sets(self, level: float) -> list[tuple[Limits, Limits | None]]:
+        """Fieller's sets by the least covariance, and by the largest."""
+        reach, total = quantile(level, self.degrees), self.total
+        return [
+            ratio_set(self.above, self.below, (total.above, total.below, both), reach)
+            for both in (total.least, total.most)
+        ]
+
+    def _linearised(self, part: Covariance) -> float:
+        return part.of_difference(self.value) / self.below**2 if self.below else math.nan
 
 
 class RatioData:
@@ -293,12 +240,10 @@ class RatioData:
         self.factor = _bounded(_overall_ratio(self.data), above, below)
         self.data.append(read(source.decode(above.minus(self.factor, below))))
 
-    def of_arm(self, arm: ArmEstimates) -> RatioBounds:
+    def of_arm(self, arm: ArmEstimates) -> ArmRatio:
         """The ratio of an arm, from its means of all that `data` are of."""
-        if not self.is_told:
-            return RatioBounds.from_shared(arm, self.factor)
-        ratio = ArmRatio.polarized(arm, self.factor)
-        return RatioBounds(ratio, ratio)
+        read = ArmRatio.polarized if self.is_told else ArmRatio.from_shared
+        return read(arm, self.factor)
 
     def estimate(self) -> MetricFindings:
         """The effects on the ratio, overall and in every segment."""
@@ -358,8 +303,8 @@ class RatioEstimator:
         found.notes.extend(source.means_alone_notes(self.name))
         if source is not other:
             text = (
-                f"{self.name}: its two means are of different people, so that intervals allow for "
-                "the worst covariance; asked together (--question), it would be more precise"
+                f"{self.name} combines outcomes of different questions, which no unit answered "
+                "together. Its CI is conservative. Ask the owner to put them in one question."
             )
             found.notes.append(Note(text, Weight.SCOPE))
         return found
@@ -372,9 +317,8 @@ class RatioEstimator:
 
             def compose(
                 arm: ArmEstimates, one: ArmComparison = one, bounds: FloatArray = bounds
-            ) -> RatioBounds:
-                least, most = bounds[int(arm is one.treated)].tolist()
-                return RatioBounds.from_sampling(arm, least, most)
+            ) -> ArmRatio:
+                return ArmRatio.covarying(arm, tuple(bounds[int(arm is one.treated)].tolist()))
 
             effects.append(one.composed_effect(compose))
         return _findings(self.name, effects, source.request.level)
@@ -382,7 +326,7 @@ class RatioEstimator:
 
 def _findings(name: str, effects: list[Effect], level: float) -> MetricFindings:
     """Effects on a ratio, with notes on those that have no bounds."""
-    text = f"{name} has no bounds, as its denominator cannot be told from zero"
+    text = f"{name} has no bounds: its denominator is not significantly different from zero."
     notes = [
         Note(text, Weight.SCOPE, segment_label(one.of.segment))
         for one in effects
@@ -398,7 +342,7 @@ def _within(metric: Metric) -> str:
 
 
 def _overall_ratio(data: list[MetricData]) -> float:
-    """The ratio of control, which decides nothing but where variances are compared."""
+    """The ratio of control, which only decides where variances are compared."""
     control = next(compared_arms(data, "")).control
     if control is None:
         return math.nan

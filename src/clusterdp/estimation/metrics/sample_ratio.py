@@ -6,7 +6,7 @@ Arms were assigned at random within clusters. So of the m_c units that a segment
 arm a has a number that is hypergeometric: m_c drawn from n_c units, of which n_ac are of the arm.
 The numbers of clusters are independent, and the distribution of their sum is computed exactly.
 
-What cells mean for an estimate: remarks on their sizes, and what private clusters allow.
+What cells mean for an estimate: remarks on their sizes.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import FEW_UNITS, Estimator
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.means.weights import log_choose
-from clusterdp.estimation.metrics.base import EstimateRequest
-from clusterdp.estimation.reading.dimensions import SegmentRequest
+from clusterdp.estimation.reading.request import EstimateRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# The probability of a false alarm about a table. Half of it is for the arms of the whole table; the
-# other half is for the arms of its clusters.
+# The probability of a false positive about a table. Half of it is for the arms of the whole table;
+# the other half is for the arms of its clusters.
 _LEVEL = 1e-3
 _CLUSTERS_SHOWN = 3
 # What it means if arms have different shares in different clusters.
 PUBLIC_CLUSTERS_DIFFER = (
-    "expected if planned shares differ between clusters, else an error in assignment or logging"
+    "That is expected if planned shares differ between clusters. Otherwise assignment or logging "
+    "failed."
 )
 # How shares are declared, by an owner before a release and by an analyst after it.
-OWNER_DECLARES = "declare it: arm_shares=... (--arm-shares {})"
+OWNER_DECLARES = "If it was, declare it: arm_shares=... (--arm-shares {})."
 ANALYST_DECLARES = (
-    "the owner declared no shares; compare with those planned by shares=... (--shares)"
+    "The owner declared no shares. Compare with the planned ones: shares=... (--shares)."
 )
 PRIVATE_CLUSTERS_DIFFER = (
-    "these are noisy labels, which mix true clusters, so effects are biased; the owner has to "
-    "declare the probabilities of arms (assignment=..., --assignment) and publish again"
+    "These are noisy clusters, which mix true ones, so effects are biased. Ask the owner to "
+    "declare the probabilities of arms (assignment, under [private_clusters]) and publish again."
 )
 
 
@@ -78,8 +78,8 @@ def sample_ratio_notes(
         named = ", ".join(str(layout.clusters[index]) for index in off[:_CLUSTERS_SHOWN])
         more = f" and {len(off) - _CLUSTERS_SHOWN} more" if len(off) > _CLUSTERS_SHOWN else ""
         text = (
-            f"sample-ratio mismatch within {len(off)} of {len(layout.clusters)} clusters: "
-            f"{named}{more}; {if_clusters_differ}"
+            f"SRM within {len(off)} of {len(layout.clusters)} clusters: {named}{more}. "
+            f"{if_clusters_differ}"
         )
         harmless = shares is None and if_clusters_differ == PUBLIC_CLUSTERS_DIFFER
         notes.append(Note(text, Weight.SCOPE if harmless else Weight.WARNING))
@@ -120,8 +120,8 @@ def question_notes(
     ]
     return [
         Note(
-            f"in {where} {found:.2%} of units were asked about {name}, and {share:.2%} were meant "
-            f"to be (p = {p_value:.2g}): rows are missing, or were put together from others",
+            f"{found:.2%} of units in {where} answered {name}, expected {share:.2%} "
+            f"(p = {p_value:.2g}). Rows are missing or come from another release.",
             Weight.WARNING,
         )
         for name, where, found, share, p_value in off
@@ -145,28 +145,22 @@ def arm_notes(layout: Layout, shares: FloatArray | None, declare: str) -> list[N
     found = ", ".join(f"{arm} {share:.2%}" for arm, share in pairs)
     if shares is None:
         example = ",".join(f"{arm}=..." for arm in layout.arms)
-        text = f"arms have {found} of the units: is that what was planned? "
+        text = f"Arms have {found} of the units. If that was not planned, assignment failed. "
         return [Note(text + declare.format(example), Weight.SCOPE)]
     planned = ", ".join(f"{share:.2%}" for share in shares)
-    text = f"sample-ratio mismatch: arms have {found}, and were planned to have {planned}"
-    return [Note(f"{text} (p = {p_value:.2g})", Weight.WARNING)]
+    text = (
+        f"SRM: arms have {found}, expected {planned} (p = {p_value:.2g}). Check assignment and "
+        "logging before you read effects."
+    )
+    return [Note(text, Weight.WARNING)]
 
 
 def binomial_p_values(found: IntArray, n_units: IntArray | int, shares: FloatArray) -> FloatArray:
-    """Two-sided p-values of counts out of some units, each with a known probability.
+    """Two-sided p-values of counts out of some units, each with a known probability."""
+    from scipy.special import bdtr, bdtrc
 
-    A tail is P(x) + P(x+1) + …, in which each term is at most r = P(x+1)/P(x) times the one before.
-    It is bounded by P(x)/(1 − r): valid for counts of any size, and a few percent above the tail
-    where that is small.
-    """
-    from scipy.special import gammaln, xlogy
-
-    absent = n_units - found
-    logs = gammaln(n_units + 1.0) - gammaln(found + 1.0) - gammaln(absent + 1.0)
-    logs = logs + xlogy(found, shares) + xlogy(absent, 1 - shares)
-    rises = absent * shares / ((found + 1) * (1 - shares))
-    falls = found * (1 - shares) / ((absent + 1) * shares)
-    return _two_sided(logs, rises, falls)
+    tails = np.minimum(bdtr(found, n_units, shares), bdtrc(found - 1, n_units, shares))
+    return np.asarray(np.minimum(2 * tails, 1.0))
 
 
 def hypergeometric_p_values(
@@ -175,31 +169,24 @@ def hypergeometric_p_values(
     """Two-sided p-values of cells, given the sizes of all clusters and arms.
 
     If every unit had the same chances, the cells of a cluster are a draw from all units without
-    replacement. Tails are bounded as those of `binomial_p_values`.
+    replacement. A tail is P(x) + P(x+1) + …, in which each term is at most r = P(x+1)/P(x) times
+    the one before. It is bounded by P(x)/(1 − r): valid for counts of any size, and a few percent
+    above the tail where that is small.
 
     Args:
         found: Axes `[cluster, arm]`.
         cluster_sizes: Axes `[cluster, 1]`.
         arm_sizes: Axes `[arm]`.
     """
-    from scipy.special import gammaln
-
     n_units = arm_sizes.sum()
     absent, elsewhere = cluster_sizes - found, arm_sizes - found
     neither = n_units - cluster_sizes - elsewhere
-    margins = (cluster_sizes, n_units - cluster_sizes, arm_sizes, n_units - arm_sizes)
-    logs = sum(gammaln(margin + 1.0) for margin in margins) - gammaln(n_units + 1.0)
-    logs = logs - sum(gammaln(cell + 1.0) for cell in (found, absent, elsewhere, neither))
+    logs = log_choose(arm_sizes, found) + log_choose(n_units - arm_sizes, absent)
+    probs = np.exp(logs - log_choose(n_units, cluster_sizes))
     rises = absent * elsewhere / ((found + 1.0) * (neither + 1.0))
     falls = found * neither / ((absent + 1.0) * (elsewhere + 1.0))
-    return _two_sided(logs, rises, falls)
-
-
-def _two_sided(logs: FloatArray, rises: FloatArray, falls: FloatArray) -> FloatArray:
-    """Twice the smaller tail: from log P(x), P(x+1)/P(x) and P(x−1)/P(x)."""
-    ratio = np.minimum(rises, falls)
-    tail = np.exp(logs) / np.where(ratio < 1, 1 - ratio, 1.0)
-    return np.where(ratio < 1, np.minimum(2 * tail, 1.0), 1.0)
+    left = 1 - np.minimum(rises, falls)
+    return np.where(left > 0, np.minimum(2 * probs / np.where(left > 0, left, 1.0), 1.0), 1.0)
 
 
 def for_all_arms(p_values: FloatArray) -> FloatArray:
@@ -220,7 +207,7 @@ def _expected_shares(layout: Layout, expected: dict[Any, float] | None) -> Float
             shares = np.array([given[arm] for arm in arms], dtype=np.float64)
             return np.asarray(shares / shares.sum())
     raise ParameterError(
-        f"shares must give a number above 0 for every arm ({', '.join(arms)}), got {expected!r}"
+        f"shares must have a number above 0 for every arm ({', '.join(arms)}), got {expected!r}."
     )
 
 
@@ -258,9 +245,8 @@ def segment_ratio_notes(segments: Sequence[tuple[str, IntArray]], whole: IntArra
     named = "; ".join(f"{name} (p = {p_value:.2g})" for p_value, name in off[:_SHOWN])
     more = f"; and {len(off) - _SHOWN} more" if len(off) > _SHOWN else ""
     text = (
-        f"sample-ratio mismatch in {counted(len(off), 'segment')}: {named}{more}. Arms do not have "
-        "their shares there, so the segments were made after treatment, or followed from it; "
-        "effects in them are not effects of the treatment. Cut by columns known before treatment"
+        f"SRM in {counted(len(off), 'segment')}: {named}{more}. These segments depend on "
+        "treatment, so their effects are not causal. Segment by columns measured before treatment."
     )
     return [Note(text, Weight.WARNING)]
 
@@ -326,22 +312,22 @@ def _convolve(one: FloatArray, other: FloatArray) -> FloatArray:
     return np.maximum(np.fft.irfft(product, n_points)[:length], 0.0)
 
 
-def arm_share_notes(layout: Layout, assigned_by: str | None) -> list[str]:
+def arm_share_notes(layout: Layout, randomization_unit: str | None) -> list[str]:
     """What an owner should know of the shares of arms before a release."""
-    if assigned_by is not None:
+    if randomization_unit is not None:
         return []
     shares = None if layout.arm_shares is None else np.array(layout.arm_shares)
     return [note.text for note in arm_notes(layout, shares, OWNER_DECLARES)]
 
 
 def estimate_share_notes(
-    request: EstimateRequest, shares: dict[Any, float] | None, assigned_by: str | None
+    request: EstimateRequest, shares: dict[Any, float] | None, randomization_unit: str | None
 ) -> list[Note]:
     """What the check of sample ratios finds, by declared probabilities of arms if there are any."""
-    if assigned_by is not None:
+    if randomization_unit is not None:
         text = (
-            f"arms were assigned by {assigned_by} as a whole, so how many units they have follows "
-            "from the groups, and is not compared with planned shares"
+            f"Sample ratio not checked: {randomization_unit} is the randomization unit, and its "
+            "groups decide how many units arms have."
         )
         return [Note(text)]
     if request.inversion is None:
@@ -349,31 +335,6 @@ def estimate_share_notes(
     if request.inversion.probs is None:
         return sample_ratio_notes(request.layout, shares, PRIVATE_CLUSTERS_DIFFER)
     return request.inversion.ratio_notes(request.layout)
-
-
-def check_weighted(request: EstimateRequest, cuts: SegmentRequest, assigned_by: str | None) -> None:
-    """Raise a ParameterError if something is asked for that private clusters do not tell."""
-    inversion = request.inversion
-    if inversion is None:
-        return
-    by_group = any(inversion.column in dimension for dimension in cuts.dimensions)
-    if inversion.probs is not None and request.estimator == "unstratified":
-        raise ParameterError(
-            "arms have different probabilities in clusters that are private, where plain means "
-            "are biased; leave out estimator='unstratified' (--unstratified)"
-        )
-    weighted = by_group or inversion.probs is not None
-    if weighted and any((request.covariates, assigned_by, cuts.exposure)):
-        raise ParameterError(
-            f"effects that are weighted by noisy labels of {inversion.column!r} are neither "
-            "adjusted, nor on those exposed, nor of arms that were assigned to groups; leave out "
-            "adjust, exposure or by"
-        )
-    if by_group and request.differences:
-        raise ParameterError(
-            f"true clusters of {inversion.column!r} are not known unit by unit, so their effects "
-            "are not compared with each other; leave out differences (--differences)"
-        )
 
 
 def scope_notes(request: EstimateRequest) -> list[Note]:
@@ -392,25 +353,25 @@ def layout_notes(layout: Layout, estimator: Estimator) -> list[Note]:
     n_single = int((compared == 1).sum())
     if n_single and estimator == "stratified":
         text = (
-            f"cells with one unit: {n_single}; their variance is taken from the rest of their arm, "
-            "which errs on the wide side"
+            f"{counted(n_single, 'cell')} with one unit: the variance comes from the rest of the "
+            "arm, which is conservative."
         )
         notes.append(Note(text))
     n_left_out = layout.n_units - int(compared.sum())
     if n_left_out and estimator == "stratified":
         n_clusters = len(layout.clusters) - len(compared)
         text = (
-            f"{n_clusters:,} of {len(layout.clusters):,} clusters have no unit in some arm, so no "
-            f"effect can be compared there; their {n_left_out:,} units are left out"
+            f"{n_clusters:,} of {len(layout.clusters):,} clusters have no unit in some arm. Their "
+            f"{n_left_out:,} units are left out."
         )
         notes.append(Note(text, Weight.SCOPE))
     if layout.sizes.sum(axis=0).min() < FEW_UNITS:
-        notes.append(Note(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t"))
+        notes.append(Note(f"An arm has fewer than {FEW_UNITS} units: CIs use Student's t."))
     shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
     if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
         text = (
-            "arms have different shares in different clusters: if assignment was by cluster, the "
-            "unstratified estimate mixes the effect with differences between clusters"
+            "Arms have different shares in different clusters. If assignment was by cluster, the "
+            "unstratified estimate is biased by differences between clusters."
         )
         notes.append(Note(text, Weight.WARNING))
     return notes

@@ -1,16 +1,16 @@
 """Columns made of released outcomes: the noise of a row must not decide where the row counts.
 
-A column that is known of units, and was not made of what was released, tells of a unit's response
-no more than its true outcome does. So in every segment the responses in a set B have, each by
-itself, a probability between min_y P(B|y) and max_y P(B|y) of the published channel. Where a
+A column that is known of units, and was not made of what was released, reveals no more about a
+unit's response than its true outcome does. So in every segment the responses in a set B have, each
+by itself, a probability between min_y P(B|y) and max_y P(B|y) of the published channel. Where a
 segment has so many or so few of them that this has a probability of less than 1e-6, whatever the
 true outcomes are, the column follows from responses.
 
 What is caught: any function of `response`, and thresholds of a debiased column (any function of it
-where all cells share a channel), alone or with noise, that tell more of responses than ε allows, in
-segments large enough for that to show (some hundreds of units; more for a large ε). What is not: a
-column that follows from responses weakly, such as predictions of a model that was trained on the
-same rows. These need a fold that was held out.
+where all cells share a channel), with or without noise, that reveal more about responses than ε
+allows, in segments large enough for that to show (some hundreds of units; more for a large ε). What
+is not: a column that follows from responses weakly, such as predictions of a model that was trained
+on the same rows. These need a fold that was held out.
 """
 
 from __future__ import annotations
@@ -122,10 +122,9 @@ def check_leaks(
             n_questions * n_values / _LEVEL
         ):
             raise DataError(
-                f"column {column.name!r} follows from released responses: its values tell more of "
-                "them than true outcomes can, so effects that use it mean nothing. Use columns "
-                "that were known before; or train on one fold and estimate in another (holdout, "
-                "--holdout)"
+                f"Column {column.name!r} appears to be derived from the released outcomes, so "
+                "effects by it are meaningless. Fix: use columns measured before treatment, or "
+                "train in one fold and estimate in another (fold, --fold)."
             )
 
 

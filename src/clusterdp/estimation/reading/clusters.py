@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# The probability of a false alarm about the shares of arms, as in `sample_ratio.py`.
+# The probability of a false positive about the shares of arms, as in `sample_ratio.py`.
 _LEVEL = 1e-3
 # The level of intervals that are told to have no bounds.
 _USUAL = 0.95
@@ -100,20 +100,20 @@ class ClusterInversion:
         if not off:
             return []
         text = (
-            f"sample-ratio mismatch in true clusters: {', '.join(off)} do not have their declared "
-            "probabilities, so effects may be biased"
+            f"SRM in true clusters: {', '.join(off)} differ from their declared probabilities. "
+            "Effects may be biased. Check assignment and logging."
         )
         return [Note(text, Weight.WARNING)]
 
 
 def inverted_cluster_notes(name: str, effects: Sequence[Effect]) -> list[Note]:
     """Remarks on effects in a true cluster."""
-    text = "a true cluster, by inverting the response; numbers of units are estimates"
+    text = "a true cluster, estimated from noisy clusters. Numbers of units are estimates."
     notes = [Note(text, Weight.SCOPE, name)]
     if any(math.isnan(one.effect) for one in effects):
-        text = "labels are too noisy to tell whether an arm has units there, so no effect"
+        text = "not reported, because clusters are too noisy to show that an arm has units there."
         notes.append(Note(text, Weight.SCOPE, name))
     elif not all(math.isfinite(limit) for one in effects for limit in one.ci(_USUAL)):
-        text = "the interval has no bounds, as labels do not tell that there are units"
+        text = "the CI has no bounds, because clusters are too noisy to show that it has units."
         notes.append(Note(text, Weight.SCOPE, name))
     return notes

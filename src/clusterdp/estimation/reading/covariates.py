@@ -17,12 +17,18 @@ import numpy as np
 from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
 from clusterdp._named import column, columns, unnamed
 from clusterdp._text import counted
-from clusterdp.errors import DataError, ParameterError
+from clusterdp.errors import DataError, ParameterError, did_you_mean
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.effects.text import Segment
 from clusterdp.estimation.reading._leaks import ColumnCounts
-from clusterdp.estimation.reading.dimensions import SegmentRequest, dimension_columns
-from clusterdp.estimation.reading.profiles import ProfiledRows, Profiles, Profiling, ResponseCounts
+from clusterdp.estimation.reading.profiles import (
+    PROFILE,
+    ProfiledRows,
+    Profiles,
+    Profiling,
+    ResponseCounts,
+)
+from clusterdp.estimation.reading.request import EstimateRequest, dimension_columns
 from clusterdp.published.release import Release
 from clusterdp.published.rows import answer_columns, with_text
 from clusterdp.spec.columns import QUESTION, RESPONSE
@@ -84,19 +90,12 @@ class Covariates(NamedTuple):
     n_missing: dict[str, int]
     numbers: frozenset[str]
 
-    def chosen(self, rows: BoolArray) -> Covariates:
-        """Some of the rows."""
-        return self._replace(
-            regressors=tuple(one[rows] for one in self.regressors),
-            classes={name: one[rows] for name, one in self.classes.items()},
-        )
-
     def notes(self) -> list[Note]:
         """What is missing."""
         return [
             Note(
-                f"{counted(n_units, 'unit')} without {name}: they stay, with its mean and an "
-                "indicator of their own",
+                f"{counted(n_units, 'unit')} have no {name}. They get its mean, and a covariate "
+                "that marks them.",
                 Weight.SCOPE,
             )
             for name, n_units in self.n_missing.items()
@@ -107,17 +106,22 @@ class Covariates(NamedTuple):
 def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str, ...]) -> None:
     """Raise a ParameterError unless covariates are columns of the rows that can be adjusted for."""
     if len(set(covariates)) < len(covariates):
-        raise ParameterError(f"a covariate is named twice in {', '.join(covariates)}")
+        raise ParameterError(f"A covariate is listed twice: {', '.join(covariates)}.")
     own = release.columns
     reserved = (own.unit, *own.cell, *answer_columns(release), *own.debiased)
     for name in covariates:
         if name in reserved:
-            raise ParameterError(f"cannot adjust for {name!r}: it is not a covariate")
+            raise ParameterError(
+                f"Cannot adjust for {name!r}: it is part of the design, not a covariate."
+            )
         if name not in schema:
-            raise ParameterError(f"cannot adjust for {name!r}: there is no such column")
+            raise ParameterError(
+                f"Cannot adjust for {name!r}: there is no such column.{did_you_mean(name, schema)}"
+            )
         if not (is_number(schema[name]) or _is_category(schema[name])):
             raise ParameterError(
-                f"cannot adjust for {name!r}: it holds {schema[name]}; make numbers or text of it"
+                f"Cannot adjust for {name!r}: its type is {schema[name]}. Fix: convert it to "
+                "numbers or text."
             )
 
 
@@ -149,7 +153,9 @@ def read_covariates(rows: pl.DataFrame, covariates: tuple[str, ...]) -> Covariat
             classes[name] = groups + (labels.null_count().item() == 0)
             terms = _of_category(name, classes[name])
         if not classes[name].any():
-            raise DataError(f"cannot adjust for {name!r}: no released unit has it; leave it out")
+            raise DataError(
+                f"Cannot adjust for {name!r}: every released unit lacks it. Fix: remove it."
+            )
         regressors += terms
     return Covariates(
         regressors=tuple(regressors),
@@ -208,8 +214,8 @@ def _of_category(name: str, classes: CodeArray) -> Iterator[BoolArray]:
     n_values = np.count_nonzero(counts)
     if n_values > MOST_CATEGORIES:
         raise ParameterError(
-            f"cannot adjust for {name!r}: it has {n_values:,} values, and at most "
-            f"{MOST_CATEGORIES} have slopes; group them, or cut by them (by, --by)"
+            f"Cannot adjust for {name!r}: it has {n_values:,} categories, and the limit is "
+            f"{MOST_CATEGORIES}. Fix: group them, or segment by them (by, --by)."
         )
     for code in np.argsort(-counts, kind="stable")[1:n_values]:
         yield classes == code
@@ -297,7 +303,7 @@ class RowsBySegment:
     def from_rows(
         cls,
         rows: pl.DataFrame,
-        request: SegmentRequest,
+        request: EstimateRequest,
         profiling: Profiling,
         every: list[ProfiledRows],
     ) -> list[Self]:
@@ -313,30 +319,26 @@ class RowsBySegment:
             DataError: If nothing is known of a covariate.
             ParameterError: If a covariate has too many categories.
         """
-        release, given = profiling.release, read_covariates(rows, request.covariates)
+        release, rows = profiling.release, profiling.held_out(rows)
+        given = read_covariates(rows, request.covariates)
         names = (*profiling.names, *answer_columns(release))
         values, groups = group_rows(rows, names)  # rows by what decides their entry
         rows = rows.select(columns((*dimension_columns(request.known), RESPONSE)))
         found = []
         for question, held in zip(release.questions, every, strict=True):
-            profiles, n_responses = held.places(values), question.answers.possible().shape[-1]
-            read = values[RESPONSE].to_numpy()
+            n_responses, read = question.answers.possible().shape[-1], values[RESPONSE].to_numpy()
             if QUESTION in values.columns:
                 asked = values[QUESTION].cast(str) == question.name
                 read = np.where(asked.to_numpy(), read, n_responses - 1)
             narrow = np.min_scalar_type(len(held.profiles.cells) * n_responses)
-            entries = profiles * n_responses + read
-            part: tuple[Covariates, pl.DataFrame, CodeArray] = given, rows, groups
-            if (profiles < 0).any():
-                chosen = (profiles >= 0)[groups]
-                part = given.chosen(chosen), rows.filter(chosen), groups[chosen]
+            entries = held.add_profiles(values)[PROFILE].to_numpy() * n_responses + read
             found.append(
                 cls(
-                    given=part[0],
-                    rows=part[1],
+                    given=given,
+                    rows=rows,
                     profiles=held.profiles,
                     n_responses=n_responses,
-                    entries=entries.astype(narrow)[part[2]],
+                    entries=entries.astype(narrow)[groups],
                 )
             )
         return found

@@ -17,6 +17,7 @@ import numpy as np
 from clusterdp._arrays import FloatArray, IntArray
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import DataError, ParameterError
+from clusterdp.estimation.reading.request import EstimateRequest
 from clusterdp.published.release import Release
 from clusterdp.published.rows import COUNT, released_cells, released_groups
 from clusterdp.rows.value_codes import ValueCodes
@@ -98,6 +99,17 @@ class ResponseCounts(NamedTuple):
     responses: IntArray
     counts: IntArray
 
+    def cell_sizes(self, profiles: Profiles, n_outputs: int | None = None) -> IntArray:
+        """The units of cells; axes `[cluster, arm]`.
+
+        Args:
+            profiles: What profiles are of.
+            n_outputs: How many outputs the channel has, to count those alone who were asked.
+        """
+        asked = True if n_outputs is None else self.responses < n_outputs
+        sizes = np.bincount(self.profiles, self.counts * asked, len(profiles.cells))
+        return profiles.sum_cells(sizes).astype(np.int64)
+
 
 def spread_cells(of_cells: FloatArray, profiles: Profiles, arms: list[int]) -> FloatArray:
     """Numbers of cells of some arms, for every profile: zero in those of other arms.
@@ -116,7 +128,6 @@ def times(terms: FloatArray, matrix: csr_array) -> FloatArray:
 
 # The number of a row's profile; no column of a user has this name.
 PROFILE = "__clusterdp_profile"
-_PLACE = "__clusterdp_place"
 
 
 class Profiling:
@@ -124,37 +135,42 @@ class Profiling:
 
     Attributes:
         release: The release that rows are of.
-        holdout: The fold whose rows are used alone; None for all rows.
+        fold: The fold whose rows are used alone; None for all rows.
         levels: The breakdowns that sums are published of.
         names: The columns that a row's profile follows from.
 
     Args:
         release: The release.
-        use_sums: Whether published sums are used.
-        holdout: The fold whose rows are used alone; None for all rows.
+        request: Which sums are used, and of which fold.
 
     Raises:
         ParameterError: If there is no such fold.
     """
 
-    def __init__(self, release: Release, *, use_sums: bool, holdout: int | None) -> None:
-        n_folds, columns = release.layout.folds, release.columns
-        if holdout is not None and n_folds == 1:
+    def __init__(self, release: Release, request: EstimateRequest) -> None:
+        n_folds, columns, fold = release.layout.folds, release.columns, request.fold
+        if fold is not None and n_folds == 1:
             raise ParameterError(
-                "the release has no folds to hold out; release with folds=2 (--folds 2), or use "
-                'rows alone (use="rows", --rows-only) in a segment of your own'
+                "This release has no folds. Fix: leave out fold (--fold), or ask the owner for a "
+                "release with folds=2 (--folds 2)."
             )
-        if holdout is not None and holdout not in range(n_folds):
-            raise ParameterError(f"holdout must be a fold from 0 to {n_folds - 1}, got {holdout!r}")
+        if fold is not None and fold not in range(n_folds):
+            raise ParameterError(f"fold must be a number from 0 to {n_folds - 1}, got {fold!r}.")
         statistics = (one for question in release.questions for one in question.statistics)
-        self.release, self.holdout = release, holdout
+        self.release, self.fold = release, fold
         self.levels = tuple(
-            dict.fromkeys(one.level for one in statistics if one.level and use_sums)
+            dict.fromkeys(one.level for one in statistics if one.level and request.use_sums)
         )
-        fold = (FOLD,) if n_folds > 1 else ()
+        own_fold = (FOLD,) if n_folds > 1 else ()
         groups = (name for level in self.levels for name in level)
-        assigned = () if columns.assigned_by is None else (columns.assigned_by,)
-        self.names = tuple(dict.fromkeys((*columns.cell, *fold, *groups, *assigned)))
+        assigned = () if columns.randomization_unit is None else (columns.randomization_unit,)
+        self.names = tuple(dict.fromkeys((*columns.cell, *own_fold, *groups, *assigned)))
+
+    def held_out(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The rows that are used, of a table of rows or of counts."""
+        import polars as pl
+
+        return table if self.fold is None else table.filter(pl.col(FOLD) == self.fold)
 
 
 class ProfiledRows:
@@ -171,9 +187,9 @@ class ProfiledRows:
 
     def __init__(self, profiling: Profiling, table: pl.DataFrame) -> None:
         self._profiling, release = profiling, profiling.release
-        by, n_folds = release.columns.assigned_by, release.layout.folds
+        by, n_folds = release.columns.randomization_unit, release.layout.folds
         self._assigned = None if by is None else ValueCodes.from_column(table[by])
-        table = self._held_out(table)
+        table = self._profiling.held_out(table)
         parts = self._parts(table)
         keys = self._key(parts)
         self._keys, first, places = np.unique(keys, return_index=True, return_inverse=True)
@@ -191,15 +207,8 @@ class ProfiledRows:
 
     def add_profiles(self, table: pl.DataFrame) -> pl.DataFrame:
         """Other counts of the same release with their profiles."""
-        table = self._held_out(table)
+        table = self._profiling.held_out(table)
         return _with_profiles(table, np.searchsorted(self._keys, self._key(self._parts(table))))
-
-    def places(self, values: pl.DataFrame) -> IntArray:
-        """The profiles of combinations of values; −1 for those of a fold that is not used."""
-        found = np.full(len(values), -1)
-        held = self.add_profiles(values.with_row_index(_PLACE))
-        found[held[_PLACE].to_numpy()] = held[PROFILE].to_numpy()
-        return found
 
     @staticmethod
     def count(table: pl.DataFrame) -> ResponseCounts:
@@ -210,26 +219,22 @@ class ProfiledRows:
         counts = counts.sort(PROFILE, RESPONSE)
         return ResponseCounts(*(counts[name].to_numpy() for name in (PROFILE, RESPONSE, COUNT)))
 
-    def _held_out(self, table: pl.DataFrame) -> pl.DataFrame:
-        import polars as pl
-
-        holdout = self._profiling.holdout
-        return table if holdout is None else table.filter(pl.col(FOLD) == holdout)
-
     def _parts(self, table: pl.DataFrame) -> list[IntArray]:
         """Cell, fold and groups of each row; the fold is 0 where there is one."""
         release = self._profiling.release
         layout, columns = release.layout, release.columns
         cells = released_cells(table, columns, layout)
         folds = np.zeros_like(cells)
-        if layout.folds > 1 and self._profiling.holdout is None:
+        if layout.folds > 1 and self._profiling.fold is None:
             known = table[FOLD].is_in(list(range(layout.folds)))
             if not known.fill_null(value=False).all():
-                raise DataError("the rows hold folds that the release does not have")
+                raise DataError(
+                    "Rows have folds that the release does not have. The folder was edited."
+                )
             folds = table[FOLD].to_numpy().astype(np.int64)
         groups = [released_groups(table, level, layout) for level in self._profiling.levels]
         if self._assigned is not None:
-            codes = self._assigned.encode(table[columns.assigned_by or ""])
+            codes = self._assigned.encode(table[columns.randomization_unit or ""])
             groups.append(codes.astype(np.int64))
         return [cells, folds, *groups]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns, unnamed
 from clusterdp._text import counted
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, did_you_mean
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.published.release import Release
 from clusterdp.published.rows import scan_units
@@ -50,20 +50,20 @@ def join_notes(
     texts = [
         (
             n_matched < n_units,
-            f"{unmatched} the segments table; they count overall and in no segment",
+            f"{unmatched} the segments table. They count overall and in no segment.",
         ),
         (
             n_matched < n_ids,
-            f"{n_ids - n_matched:,} of {n_ids:,} ids of the segments table are not in the release",
+            f"{n_ids - n_matched:,} of {n_ids:,} ids of the segments table are not in the release.",
         ),
-        (n_without, f"{counted(n_without, 'row')} of the segments table without an id: left out"),
+        (n_without, f"{counted(n_without, 'row')} of the segments table without an id: ignored."),
         (
             n_repeated,
-            f"{counted(n_repeated, 'row')} of the segments table the same as another one: left out",
+            f"{counted(n_repeated, 'duplicate row')} of the segments table: ignored.",
         ),
     ]
     texts += [
-        (n, f"{n:,} units of the segments table have no {name}; they are in no segment by it")
+        (n, f"{n:,} units of the segments table have no {name}. They are in no segment by {name}.")
         for name, n in n_nulls.items()
     ]
     return [Note(text, Weight.SCOPE) for is_so, text in texts if is_so]
@@ -93,10 +93,13 @@ def read_table(
         segments = open_segments(os.fspath(segments), key)
     there = column_names(segments, "segments")
     if key not in there:
-        raise DataError(f"the segments table has no column {key!r} to join units on")
+        raise DataError(
+            f"The segments table has no column {key!r} of ids.{did_you_mean(key, there)} Fix: name "
+            "it with on (--on)."
+        )
     if key != unit and unit in there:
         raise DataError(
-            f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
+            f"The segments table has both {key!r} and {unit!r}. Fix: drop the one that has no ids."
         )
     released = scan_units(release).collect_schema()
     known = {*there, *released, release.columns.true_cluster}
@@ -186,14 +189,14 @@ def check_joinable(units: pl.Schema, release: Release, table: pl.DataFrame) -> N
     clash = sorted(name for name in table.columns if name in taken and name != unit)
     if clash:
         raise DataError(
-            f"the segments table and the release both have a column {clash[0]!r}; rename or drop it"
+            f"The segments table and the release both have a column {clash[0]!r}. Fix: rename it."
         )
     ours, theirs = units[unit], table.schema[unit]
     if not (theirs == pl.String or theirs.is_integer()) or (ours == pl.String) != (
         theirs == pl.String
     ):
         raise DataError(
-            f"ids are {ours} in the release and {theirs} in the segments table; convert one"
+            f"Ids are {ours} in the release and {theirs} in the segments table. Fix: convert one."
         )
 
 
@@ -227,8 +230,8 @@ def join_table(
         word = _telling_word(known.select(ids))
     if word is None:
         raise DataError(
-            f"column {key!r} of the segments table repeats an id, with other values; keep one row "
-            "for each id"
+            f"Column {key!r} of the segments table has duplicate ids with different values. Fix: "
+            "keep one row for each id."
         )
     rows, theirs = units.with_columns(word.alias(_WORD)), columns([*known.columns[1:], MATCHED])
     typed = known.lazy().with_columns(ids, pl.lit(value=True).alias(MATCHED))

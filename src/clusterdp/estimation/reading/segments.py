@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from clusterdp._arrays import IntArray
 from clusterdp._named import columns, unnamed
@@ -15,18 +13,18 @@ from clusterdp.estimation.effects.notes import Note
 from clusterdp.estimation.effects.text import Segment
 from clusterdp.estimation.reading._leaks import ColumnCounts, check_leaks
 from clusterdp.estimation.reading.covariates import RowsBySegment, check_covariates
-from clusterdp.estimation.reading.dimensions import (
-    SegmentRequest,
-    check_dimensions,
-    dimension_columns,
-    holding,
-)
 from clusterdp.estimation.reading.profiles import (
     PROFILE,
     ProfiledRows,
     Profiles,
     Profiling,
     ResponseCounts,
+)
+from clusterdp.estimation.reading.request import (
+    EstimateRequest,
+    check_dimensions,
+    dimension_columns,
+    holding,
 )
 from clusterdp.estimation.reading.rows import (
     MATCHED,
@@ -36,7 +34,8 @@ from clusterdp.estimation.reading.rows import (
     join_table,
     read_table,
 )
-from clusterdp.published.release import Release, ReleasedQuestion
+from clusterdp.mechanisms.draw import ReleasedQuestion
+from clusterdp.published.release import Release
 from clusterdp.published.rows import (
     COUNT,
     answer_columns,
@@ -61,35 +60,9 @@ MOST_SEGMENTS = 1000
 _ROW = "__clusterdp_row"
 
 
-class ExposureCounts(NamedTuple):
-    """Rows counted by profile, response and exposure; axes `[entry]`.
-
-    Attributes:
-        profiles: The profile.
-        responses: The response.
-        exposures: Whether a unit was exposed, 0 or 1.
-        counts: How many rows have all three.
-    """
-
-    profiles: IntArray
-    responses: IntArray
-    exposures: IntArray
-    counts: IntArray
-
-    @classmethod
-    def from_table(cls, table: pl.DataFrame, column: str) -> ExposureCounts:
-        """From counts of rows by profile, response, exposure and others, in the order of these."""
-        import polars as pl
-
-        names = (PROFILE, RESPONSE, column)
-        by = columns(names)
-        counts = table.group_by(by).agg(pl.col(COUNT).sum()).sort(by)
-        return cls(*(counts[name].cast(pl.Int64).to_numpy() for name in (*names, COUNT)))
-
-    @property
-    def exposed(self) -> ResponseCounts:
-        """The same by exposure alone."""
-        return ResponseCounts(self.profiles, self.exposures, self.counts)
+# Rows counted by profile, response and exposure, 0 or 1: as responses, and as exposures. Entries of
+# both are the same.
+CrossedCounts = tuple[ResponseCounts, ResponseCounts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,12 +86,7 @@ class RowCounts:
     without: tuple[tuple[tuple[str, ...], ResponseCounts], ...] = ()
     joined: list[Note] | None = None
     covariates: RowsBySegment | None = None
-    crossed: tuple[ExposureCounts, ...] = ()
-
-    def cell_sizes(self, counted: ResponseCounts) -> IntArray:
-        """The units of cells, of some of the rows; axes `[cluster, arm]`."""
-        sizes = np.bincount(counted.profiles, counted.counts, len(self.profiles.cells))
-        return self.profiles.sum_cells(sizes).astype(np.int64)
+    crossed: tuple[CrossedCounts, ...] = ()
 
     @property
     def parts(self) -> list[tuple[Segment, ResponseCounts]]:
@@ -126,20 +94,20 @@ class RowCounts:
         return [((), self.whole), *self.segments]
 
 
-def read_rows(release: Release, request: SegmentRequest, profiling: Profiling) -> list[RowCounts]:
+def read_rows(release: Release, request: EstimateRequest) -> list[RowCounts]:
     """Counts of the rows of a release, question by question.
 
     The rows are read once, however many questions and segments there are.
 
     Args:
         release: A release of rows.
-        request: What to cut by.
-        profiling: What published sums distinguish.
+        request: What to cut by, and which published sums are used.
 
     Raises:
         DataError: If the analyst's table does not fit the release.
         ParameterError: If there is no such column to cut by or to adjust for.
     """
+    profiling = Profiling(release, request)
     public = profiling.names
     if request.exposure is not None and request.exposure.place is None:
         public = (*public, request.exposure.name)
@@ -159,7 +127,7 @@ def read_rows(release: Release, request: SegmentRequest, profiling: Profiling) -
 
 
 def _pass_rows(
-    release: Release, request: SegmentRequest, public: tuple[str, ...]
+    release: Release, request: EstimateRequest, public: tuple[str, ...]
 ) -> tuple[list[list[pl.DataFrame]], pl.DataFrame | None, TableNumbers | None]:
     """Count rows, joined to the analyst's table if there is one.
 
@@ -211,7 +179,7 @@ def _in_order(parts: list[pl.LazyFrame], names: list[str]) -> pl.DataFrame:
 
 
 def _check(
-    schema: pl.Schema, release: Release, request: SegmentRequest, table: pl.DataFrame | None
+    schema: pl.Schema, release: Release, request: EstimateRequest, table: pl.DataFrame | None
 ) -> None:
     """Check that rows and the analyst's table have what is asked for, and can be joined."""
     import polars as pl
@@ -227,7 +195,7 @@ def _check(
 
 def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of a question
     release: Release,
-    request: SegmentRequest,
+    request: EstimateRequest,
     question: ReleasedQuestion,
     tables: list[pl.DataFrame],
     found: ProfiledRows,
@@ -254,13 +222,13 @@ def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of
     if covariates is not None:
         checked += covariates.class_counts(groups)
     segments = [part for one in request.dimensions for part in request.cut(profiled, one)]
-    crossed: tuple[ExposureCounts, ...] = ()
+    crossed: tuple[CrossedCounts, ...] = ()
     if request.exposure is not None and request.exposure.place is None:
         column = request.exposure.name
         exposures = known_exposures(found.table, column)
         checked.append(_column_counts(found.table, column, exposures, groups))
         every = [found.table, *(part for _, part in segments)]
-        crossed = tuple(ExposureCounts.from_table(part, column) for part in every)
+        crossed = tuple(_cross(part, column) for part in every)
     check_leaks(
         checked, question.channel, len(question.space.declared.metrics), len(release.questions)
     )
@@ -277,7 +245,7 @@ def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of
 
 
 def _joined_notes(
-    tables: list[pl.DataFrame], release: Release, size: TableNumbers, request: SegmentRequest
+    tables: list[pl.DataFrame], release: Release, size: TableNumbers, request: EstimateRequest
 ) -> list[Note]:
     """What rows and the analyst's table lack of each other, from counts of joined rows.
 
@@ -290,8 +258,8 @@ def _joined_notes(
 
     if n_matched(tables[0]) == 0:
         raise DataError(
-            f"no id in column {request.on or release.columns.unit!r} of the segments table is in "
-            "the release; check that both use the same ids"
+            f"Column {request.on or release.columns.unit!r} of the segments table and the release "
+            "have no id in common. Fix: use the same ids in both."
         )
     n_nulls = {
         name: n_matched(_without(holding(tables, (name,)), (name,)))
@@ -322,8 +290,8 @@ def _check_number(tables: list[pl.DataFrame], dimensions: list[tuple[str, ...]])
     )
     raise ParameterError(
         f"by makes {sum(numbers.values()):,} segments, {numbers[widest]:,} of them by "
-        f"{','.join(widest)} ({of_columns}); at most {MOST_SEGMENTS:,} are estimated at once: cut "
-        "by fewer columns, or by ranges and groups of their values"
+        f"{','.join(widest)} ({of_columns}). The limit is {MOST_SEGMENTS:,}. Fix: segment by fewer "
+        "columns, or group their values."
     )
 
 
@@ -338,6 +306,16 @@ def _column_counts(
     return ColumnCounts.from_entries(name, places, of_channel, table[RESPONSE], table[COUNT])
 
 
+def _cross(table: pl.DataFrame, column: str) -> CrossedCounts:
+    """Counts by profile, response and exposure, in their order, from those by others, too."""
+    import polars as pl
+
+    by = columns((PROFILE, RESPONSE, column))
+    found = table.group_by(by).agg(pl.col(COUNT).sum()).sort(by).cast(pl.Int64)
+    profiles, responses, exposures, counts = (one.to_numpy() for one in found)
+    return ResponseCounts(profiles, responses, counts), ResponseCounts(profiles, exposures, counts)
+
+
 def known_exposures(table: pl.DataFrame, column: str) -> pl.Series:
     """Whether units were exposed, 0 or 1, from rows counted by a column of that and others.
 
@@ -347,14 +325,14 @@ def known_exposures(table: pl.DataFrame, column: str) -> pl.Series:
     import polars as pl
 
     exposures = unnamed(table[column])
-    told = f"exposure {column!r} must be 0 or 1 for every released unit"
+    rule = f"exposure {column!r} must be 0 or 1 for every released unit"
     if not (exposures.dtype.is_numeric() or exposures.dtype == pl.Boolean):
-        raise DataError(f"{told}, and holds {exposures.dtype}; make numbers of it")
+        raise DataError(f"{rule}, and its type is {exposures.dtype}. Fix: convert it to numbers.")
     n_missing = int(table[COUNT].filter(exposures.is_null()).sum())
     if n_missing:
         raise DataError(
-            f"{told}, and is missing for {n_missing:,}; give 0 to those who were not exposed"
+            f"{rule}, and is missing for {n_missing:,}. Fix: set it to 0 for unexposed units."
         )
     if not exposures.cast(pl.Float64).is_in([0.0, 1.0]).all():
-        raise DataError(f"{told}, and holds other values; give 1 to those who count as exposed")
+        raise DataError(f"{rule}, and has other values. Fix: set it to 1 for exposed units.")
     return exposures.cast(pl.Int64).alias(column)

@@ -1,6 +1,6 @@
-"""An estimate as a page to share, and as a part of a notebook.
+"""An estimate as a document: a page to share, and a part of a notebook.
 
-Both are made of the same parts, and of the same numbers as the text for terminals.
+Both have the same parts, and the same numbers as the text for terminals.
 """
 
 from __future__ import annotations
@@ -8,217 +8,318 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from clusterdp._text import counted
 from clusterdp._version import __version__
-from clusterdp.document._svg import Svg
-from clusterdp.document.charts import Interval, interval_axis, interval_chart
+from clusterdp.document.charts import (
+    Axis,
+    ChartLine,
+    Interval,
+    interval_axis,
+    interval_chart,
+    line_chart,
+)
 from clusterdp.document.markup import render
-from clusterdp.document.text import Column
-from clusterdp.estimation.effects.effect import Effect
-from clusterdp.estimation.effects.findings import Findings
-from clusterdp.estimation.effects.text import plain_label, short_label
-from clusterdp.estimation.report import tables
-from clusterdp.estimation.report.charts import PageTable, distribution_parts
-from clusterdp.estimation.report.forest_table import panels
-from clusterdp.estimation.report.headline import arm_label, headline
-from clusterdp.privacy.accounting import rounded_up
+from clusterdp.document.model import (
+    Chart,
+    Code,
+    Document,
+    Items,
+    Paragraph,
+    Section,
+    Table,
+    strong,
+)
+from clusterdp.document.scales import Linear
+from clusterdp.estimation.effects.text import plain_label
+from clusterdp.estimation.report import sentences, tables
+from clusterdp.estimation.report.forest_table import filter_tables
+from clusterdp.estimation.report.numbers import MetricNumbers, lift_ci_text, lift_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.document.model import Part
+    from clusterdp.document.text import Column
+    from clusterdp.estimation.effects.effect import Effect
+    from clusterdp.estimation.effects.findings import ArmDistribution, Findings
 
-_PACKAGE = "clusterdp.estimation"
-# Letters that fit into a line of a chart: a label and its numbers.
-_CHART_LETTERS = 58
-# Columns of the first table of a metric, beside intervals; the others are in a second one.
-_FIRST = ("effect", "p-value", "arm mean", "control mean", "lift")
-# The same in a notebook, which is narrower.
-_NARROW = _FIRST[:-1]
+_DOCUMENT = "clusterdp.document"
+# Lines that can be distinguished in a chart.
+_MOST_LINES = 4
+# Segments whose distributions have a table of their own.
+_MOST_SEGMENTS = 50
 
 
 def report_page(estimate: Findings) -> str:
     """A whole page: what was found, how sure it is, what was checked and how it was made."""
-    return render(
-        _PACKAGE,
-        "report.html",
-        **_shared(estimate),
-        title=_title(estimate),
-        origin=estimate.origin,
-        arms=[_arm_in_words(estimate, arm, size) for arm, size in estimate.origin.arm_sizes],
-        guarantee=estimate.guarantee,
-        panels=panels(estimate),
-        homogeneity=_table(
-            "Do effects differ between segments?", tables.segment_test_columns(estimate)
-        ),
-        families=_families(estimate),
-        checks=estimate.checks,
-        estimator=estimate.estimator,
-        mechanism=estimate.mechanism,
-        level=f"{100 * estimate.level:.4g}%",
-        citation=_citation(estimate),
-        version=__version__,
-    )
+    filters = [part for part, _ in filter_tables(estimate)]
+    return render(_DOCUMENT, "filtered.html", document=_document(estimate), filters=filters)
 
 
 def notebook_part(estimate: Findings) -> str:
-    """What a notebook shows: sentences, charts, tables with the rest folded, warnings and notes."""
-    return render(
-        _PACKAGE,
-        "notebook.html",
-        **_shared(estimate),
-        heading=tables.heading(estimate),
-        blocks=[
-            _split(estimate, title or "Effects", columns, _NARROW)
-            for title, columns in tables.effect_tables(estimate)
-        ],
-        remarks=[*tables.reported_lines(estimate), *tables.family_lines(estimate)],
-    )
+    """What a notebook shows: the answer, a figure, tables with the rest folded, notes."""
+    parts = [*_summary(estimate), *_overall(estimate), *_distributions(estimate)]
+    parts += [part for section in _segments(estimate) for part in section.parts]
+    notes = [*estimate.notes, *estimate.method]
+    return render(_DOCUMENT, "notebook.html", parts=[*parts, *_listed(notes)])
 
 
-def _shared(estimate: Findings) -> dict[str, object]:
-    """What both show."""
-    return {
-        "headline": headline(estimate),
-        "metrics": [_metric_part(estimate, metric) for metric in estimate.metrics],
-        "distributions": distribution_parts(estimate),
-        "tests": tables.segment_test_lines(estimate),
-        "bounds": tables.bound_lines(estimate),
-        "reported": tables.reported_lines(estimate),
-        "warnings": estimate.warnings,
-        "notes": estimate.notes,
-    }
-
-
-def _title(estimate: Findings) -> str:
-    treatment = plain_label(estimate.treatment)
-    if estimate.effects:
-        return f"Effect of {treatment} on {plain_label(', '.join(estimate.metrics))}"
-    outcomes = dict.fromkeys(one.outcome for one in estimate.distributions)
-    return f"Distribution of {plain_label(', '.join(outcomes))} by {treatment}"
-
-
-def _arm_in_words(estimate: Findings, arm: object, size: int) -> str:
-    is_control = any(effect.of.control == arm for effect in estimate.effects)
-    return f"{arm_label(estimate, arm)} ({'control, ' if is_control else ''}{size:,} units)"
-
-
-def _metric_part(estimate: Findings, metric: str) -> dict[str, object]:
-    """The overall effects on a metric: a chart, if there are intervals, and tables of numbers."""
-    every = [one for one in estimate.effects if one.of.metric == metric and one.of.against is None]
-    overall = [one for one in every if not one.of.segment]
-    numbers = _numbers(estimate, every, overall)
-    labels = tuple(_row_label(estimate, effect) for effect in overall)
-    label = Column(estimate.treatment, labels, is_label=True)
-    name = plain_label(metric)
-    return {
-        "name": name,
-        "chart": _chart(estimate, name, overall, numbers),
-        "caption": _caption(estimate, metric),
-        "tables": _split(estimate, f"Means and effects on {name}", [label, *numbers]),
-    }
-
-
-def _split(
-    estimate: Findings, caption: str, columns: Sequence[Column], first_names: Sequence[str] = _FIRST
-) -> tuple[PageTable, PageTable]:
-    """A table of what most people read, and one of all other numbers."""
-    wanted = (*first_names, f"{100 * estimate.level:.4g}% interval")
-    first = [one for one in columns if one.is_label or one.name in wanted]
-    rest = [one for one in columns if one.is_label or one.name not in wanted]
-    return _table(caption, first), _table(f"{caption}: more numbers", rest)
-
-
-def _numbers(estimate: Findings, every: Sequence[Effect], chosen: Sequence[Effect]) -> list[Column]:
-    """The numbers of some effects, with as many decimals as in the table of all."""
-    places = [every.index(effect) for effect in chosen]
-    return [
-        column._replace(cells=tuple(column.cells[place] for place in places))
-        for column in tables.effect_columns(estimate, every)
-        if not column.is_label
+def _document(estimate: Findings) -> Document:
+    overall, distributions = _overall(estimate), _distributions(estimate)
+    sections = [
+        Section("", _summary(estimate)),
+        Section("Overall effects", overall, "effects"),
+        Section("Distributions", distributions, "distributions"),
+        *_segments(estimate),
+        Section("Checks", _checks(estimate), "checks"),
+        Section("Method and limits", _method(estimate), "method"),
+        Section("Cite and repeat", _origin(estimate), "cite"),
     ]
+    footer = f"clusterdp {__version__}."
+    if estimate.guarantee is not None:
+        footer = f"{estimate.guarantee.statement().formal} {footer}"
+    shown = [section for section in sections if section.parts]
+    return Document(sentences.title(estimate), shown, footer)
 
 
-def _row_label(estimate: Findings, effect: Effect) -> str:
-    """An arm; with a star if it is adjusted and to be reported."""
-    adjusted = " (adjusted)" if effect.of.adjusted else ""
-    is_chosen = effect.to_report and any(one.of.adjusted for one in estimate.effects)
-    return f"{arm_label(estimate, effect.of.arm)}{adjusted}{' *' if is_chosen else ''}"
+def _summary(estimate: Findings) -> list[Part]:
+    """The answer for managers, for lawyers and for analysts; and what may make it wrong."""
+    parts: list[Part] = [Paragraph(" ".join(sentences.lead(estimate)), "lead")]
+    if not estimate.effects:
+        parts = [Paragraph(f"{sentences.heading(estimate)}.", "lead")]
+    if estimate.guarantee is None:
+        text = (
+            f"{strong('These numbers are true outcomes and are not private.')} Do not share them."
+        )
+        parts.append(Paragraph(text, "box warned"))
+    else:
+        parts.append(
+            Paragraph(
+                "Computed from a published release only: no raw data was used. The release has "
+                f"{estimate.guarantee.statement().budget}."
+            )
+        )
+    arms = (
+        f"{sentences.arm_label(estimate, arm)} ({size:,})"
+        for arm, size in estimate.origin.arm_sizes
+    )
+    about = f"{estimate.origin.in_short()}. Units per arm: {', '.join(arms)}."
+    warned = [Paragraph(f"{strong('Warning:')} {text}", "box warned") for text in estimate.warnings]
+    return [*parts, *warned, Paragraph(about, "soft")]
 
 
-def _chart(
-    estimate: Findings, name: str, effects: Sequence[Effect], columns: Sequence[Column]
-) -> Svg | None:
-    """The overall effects with their intervals; None if no arm has units enough."""
-    cells = {column.name: column.cells for column in columns}
-    level = f"{100 * estimate.level:.4g}% interval"
-    intervals = []
-    for place, effect in enumerate(effects):
-        if math.isnan(effect.std_error):
-            continue
-        told = f"{cells['effect'][place]} {cells[level][place]}"
-        label = short_label(_row_label(estimate, effect), _CHART_LETTERS - len(told))
-        intervals.append(Interval(label, effect.effect, *effect.ci(estimate.level), told))
-    if not intervals:
-        return None
-    title = f"Effects on {name}"
-    return interval_chart(
+def _overall(estimate: Findings) -> list[Part | Section]:
+    """A figure and a table of overall effects; all other columns are folded."""
+    effects = [one for one in estimate.effects if not one.of.segment]
+    if not effects:
+        return []
+    reported = sentences.reported_overall(estimate)
+    parts: list[Part | Section] = [*_figure(estimate, reported)]
+    control = sentences.arm_label(estimate, reported[0].of.control)
+    parts.append(_table(f"Effects vs {control}", tables.first_columns(estimate, reported)))
+    found = [
+        *sentences.significance(estimate),
+        sentences.privacy_sentence(estimate),
+        sentences.adjusted_sentence(estimate),
+    ]
+    parts.append(Paragraph(" ".join(filter(None, found))))
+    parts += _listed(sentences.bound_sentences(estimate))
+    more = [
+        _table(name, columns)
+        for name, columns in zip(
+            ("Precision", "Multiple testing"), tables.more_columns(estimate, effects), strict=False
+        )
+    ]
+    if any(not one.to_report for one in effects):
+        more.insert(
+            0, _table("With and without adjustment", tables.first_columns(estimate, effects))
+        )
+    correction = [Paragraph(text) for text in [sentences.correction_sentence(estimate)] if text]
+    return [*parts, Section("All columns", [*more, *correction], is_folded=True)]
+
+
+def _figure(estimate: Findings, effects: Sequence[Effect]) -> list[Chart]:
+    """Overall effects of all metrics as lift; without any lift, a figure for each metric."""
+    lifted = [one for one in effects if one.lift(estimate.level)]
+    what = sentences.title(estimate).removeprefix("Effect of ")
+    if lifted:
+        intervals = [_lift_interval(estimate, one) for one in lifted]
+        return [_interval_chart(estimate, intervals, "lift in %", f"Lift of {what}")]
+    charts = []
+    for metric in estimate.metrics:
+        numbers = MetricNumbers.from_effects(estimate, metric)
+        intervals = [
+            tables.to_interval(one, numbers, estimate.level, _label(estimate, one))
+            for one in effects
+            if one.of.metric == metric and not math.isnan(one.std_error)
+        ]
+        axis = f"effect on {plain_label(metric)}" + (f" in {numbers.unit}" if numbers.unit else "")
+        charts += [_interval_chart(estimate, intervals, axis, axis)] if intervals else []
+    return charts
+
+
+def _label(estimate: Findings, effect: Effect) -> str:
+    name = plain_label(effect.of.metric)
+    several = tables.has_several_arms(estimate)
+    return f"{name} · {sentences.arm_label(estimate, effect.of.arm)}" if several else name
+
+
+def _lift_interval(estimate: Findings, effect: Effect) -> Interval:
+    """The lift of an effect that has one, in percent."""
+    level = estimate.level
+    ratio, low, high = effect.lift(level) or (math.nan,) * 3
+    told = f"{lift_text(effect, level)} {lift_ci_text(effect, level)}"
+    is_muted = not tables.is_significant(effect, level)
+    label = _label(estimate, effect)
+    return Interval(label, 100 * ratio, 100 * low, 100 * high, told, is_muted=is_muted)
+
+
+def _interval_chart(estimate: Findings, intervals: list[Interval], axis: str, title: str) -> Chart:
+    is_muted = any(one.is_muted for one in intervals)
+    caption = f"Dots: estimates; lines: {tables.level_text(estimate)} CIs."
+    if axis.startswith("lift"):
+        caption = f"Lift: the effect relative to the mean of control. {caption}"
+    caption += " Gray: not significantly different from zero." if is_muted else ""
+    drawing = interval_chart(
         intervals,
-        interval_axis(f"effect on {name}", intervals),
+        interval_axis(axis, intervals),
         reference=math.nan,
         title=title,
         description="; ".join(f"{one.label}: {one.told}" for one in intervals),
     )
+    return Chart(drawing, caption)
 
 
-def _caption(estimate: Findings, metric: str) -> str:
-    """What a chart shows, and in which unit."""
-    unit = (
-        " Values are shares of units: 0.01 is one percentage point."
-        if metric in estimate.origin.shares
-        else ""
-    )
-    control = arm_label(estimate, estimate.effects[0].of.control)
-    return (
-        f"Effects against {control}, with {100 * estimate.level:.4g}% intervals. A bar that "
-        f"reaches over the line at 0 is no clear effect.{unit}"
-    )
-
-
-def _families(estimate: Findings) -> tuple[PageTable, list[str]] | None:
-    """Overall effects as judged together; None where each stands alone."""
-    if not any(effect.family_size > 1 for effect in estimate.effects):
-        return None
-    every = [effect for effect in estimate.effects if effect.of.against is None]
-    overall = [effect for effect in every if not effect.of.segment]
-    level = f"{100 * estimate.level:.4g}%"
-    wanted = ("effect", f"{level} interval", f"{level} all at once", "p-value", "Holm", "BH")
-    columns = [one for one in _numbers(estimate, every, overall) if one.name in wanted]
-    labels = tuple(f"{plain_label(one.of.metric)}: {_row_label(estimate, one)}" for one in overall)
-    label = Column("effect on", labels, is_label=True)
-    table = _table("Overall effects, judged together", [label, *columns])
-    return table, tables.family_lines(estimate)
-
-
-def _table(caption: str, columns: Sequence[Column]) -> PageTable:
+def _table(title: str, columns: Sequence[Column]) -> Table:
     """Columns as a table; labels are in one column, where there are several."""
-    labels = [column for column in columns if column.is_label]
+    names = [column for column in columns if column.is_label]
     numbers = [column for column in columns if not column.is_label]
-    header = (" · ".join(column.name for column in labels), *(column.name for column in numbers))
+    header = (" · ".join(column.name for column in names), *(column.name for column in numbers))
     rows = [
-        (" · ".join(column.cells[row] for column in labels), *(one.cells[row] for one in numbers))
+        (" · ".join(column.cells[row] for column in names), *(one.cells[row] for one in numbers))
         for row in range(len(columns[0].cells))
     ]
-    return caption, header, rows
+    return Table(title, [header, *rows])
 
 
-def _citation(estimate: Findings) -> str:
+def _distributions(estimate: Findings) -> list[Part | Section]:
+    """How outcomes are distributed in the arms: a chart and a table, segments folded."""
+    parts: list[Part | Section] = []
+    for outcome in dict.fromkeys(one.outcome for one in estimate.distributions):
+        overall = [
+            one for one in estimate.distributions if one.outcome == outcome and not one.segment
+        ]
+        (_, rows), *segments = tables.distribution_tables(
+            estimate, outcome, lambda arm: sentences.arm_label(estimate, arm)
+        )
+        title = f"Units with {plain_label(outcome)} at or below a value"
+        parts += [_distribution_chart(estimate, overall), Table(title, rows)]
+        folded: list[Part | Section] = [
+            Table(segment, each) for segment, each in segments[:_MOST_SEGMENTS]
+        ]
+        if len(segments) > _MOST_SEGMENTS:
+            n_more = counted(len(segments) - _MOST_SEGMENTS, "segment")
+            folded.append(Paragraph(f"{n_more} more: see --json.", "soft"))
+        if folded:
+            heading = f"Distribution of {plain_label(outcome)} in segments"
+            parts.append(Section(heading, folded, is_folded=True))
+    return parts
+
+
+def _distribution_chart(estimate: Findings, overall: Sequence[ArmDistribution]) -> Chart:
+    name = plain_label(overall[0].outcome)
+    arms = [sentences.arm_label(estimate, one.arm) for one in overall]
+    lines = [
+        # A line rises at every value but the first, where it begins.
+        ChartLine(
+            arm, np.repeat(one.values, 2)[1:].tolist(), np.repeat(one.shares, 2)[:-1].tolist()
+        )
+        for arm, one in zip(arms, overall, strict=True)
+    ]
+    lowest = min(float(one.shares[0]) for one in overall)
+    drawing = line_chart(
+        lines[:_MOST_LINES],
+        Axis(name, Linear.over(overall[0].values.tolist())),
+        Axis(
+            "units at or below a value",
+            Linear.over([lowest, 1.0]),
+            lambda share: f"{100 * share:.4g}%",
+        ),
+        title=f"Distribution of {name} by arm",
+        description="; ".join(
+            f"{arm}: {one.shares[0]:.1%} at the lowest value"
+            for arm, one in zip(arms, overall, strict=True)
+        ),
+    )
+    return Chart(drawing, f"Share of units with {name} at or below a value.")
+
+
+def _segments(estimate: Findings) -> list[Section]:
+    """Effects in segments, and differences between them with their tests."""
+    sections = []
+    for part, left_out in filter_tables(estimate):
+        about = [
+            "Dots: estimates; bars: CIs; gray: not significantly different from zero.",
+            "Dashed: the effect on all units." if part.key == "segments" else "",
+            sentences.family_sentence(estimate),
+            left_out,
+        ]
+        parts: list[Part | Section] = [Paragraph(" ".join(filter(None, about)))]
+        if part.key == "differences":
+            parts.append(Table("Heterogeneity tests", tables.heterogeneity_rows(estimate)))
+        sections.append(Section(part.title, [*parts, part], part.key))
+    return sections
+
+
+def _checks(estimate: Findings) -> list[Part]:
+    """One line if all checks passed; otherwise what was found."""
+    passed = [check.name.lower() for check in estimate.checks if check.verdict == "passed"]
+    if len(passed) == len(estimate.checks):
+        return (
+            [Paragraph(f"All {len(passed)} checks passed: {', '.join(passed)}.")] if passed else []
+        )
+    items = [
+        f"{strong(check.name)} ({check.verdict}): {' '.join(check.found)}"
+        for check in estimate.checks
+        if check.verdict != "passed"
+    ]
+    return [Items([*items, *([f"Passed: {', '.join(passed)}."] if passed else [])])]
+
+
+def _method(estimate: Findings) -> list[Part]:
+    level = tables.level_text(estimate)
+    texts = [*estimate.notes]
+    if estimate.estimator == "stratified":
+        texts.append("Arms are compared within clusters, and clusters are weighted by size.")
+    else:
+        texts.append("Means of arms are compared over all clusters together.")
+    texts.append(
+        f"A {level} CI covers the true effect in {level} of experiments like this one. It includes "
+        "sampling and privacy noise. It does not cover errors in assignment or logging."
+    )
+    texts.append(
+        "“No clear effect” means not significantly different from zero. The CI shows which effects "
+        "are possible."
+    )
+    if estimate.segment_columns:
+        texts.append(
+            "Effects in segments are valid if segments were chosen without looking at outcomes, "
+            "and by what was known before treatment."
+        )
+    return [Items([*texts, *estimate.method])]
+
+
+def _origin(estimate: Findings) -> list[Part]:
     data = "" if estimate.origin.data is None else f", from “{estimate.origin.data}”"
     units = counted(estimate.origin.n_units, "unit")
-    cost = ""
-    if estimate.guarantee is not None:
-        cost = (
-            f", released under label differential privacy with ε = "
-            f"{rounded_up(estimate.guarantee.epsilon)} and δ = "
-            f"{rounded_up(estimate.guarantee.delta)}"
-        )
-    return f"{_title(estimate)}{data} ({units}{cost}). Estimated with clusterdp {__version__}."
+    citation = (
+        f"{sentences.title(estimate)}{data} ({units}, {sentences.budget_text(estimate)}). "
+        f"Estimated with clusterdp {__version__}."
+    )
+    return [Paragraph(citation), Code("Made by", estimate.origin.made_by)]
+
+
+def _listed(texts: Sequence[str]) -> list[Part]:
+    return [Items(list(texts))] if texts else []

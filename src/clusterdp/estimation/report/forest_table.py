@@ -6,63 +6,49 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from clusterdp.document.charts import Interval, bar_axis, interval_bar, interval_scale
-from clusterdp.estimation.effects.effect import Effect
-from clusterdp.estimation.effects.findings import Findings
+from clusterdp.document.charts import bar_axis, interval_bar, interval_scale
+from clusterdp.document.model import DrawnRow, DrawnTable, FilterTable
 from clusterdp.estimation.effects.text import plain_label
-from clusterdp.estimation.report.headline import arm_label
-from clusterdp.estimation.report.tables import effect_columns, has_several_arms
+from clusterdp.estimation.report.numbers import MetricNumbers
+from clusterdp.estimation.report.sentences import arm_label, reported_overall
+from clusterdp.estimation.report.tables import (
+    cells_of,
+    has_several_arms,
+    level_text,
+    to_interval,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from clusterdp.estimation.effects.effect import Effect
+    from clusterdp.estimation.effects.findings import Findings
 
-# What the rows of all tables of a page may weigh, and one row beside what it is of.
-_MOST_BYTES, _ROW_BYTES = 380_000, 330
+# How many bytes the rows of all tables of a page may have, and one row without its names.
+_MOST_BYTES, _ROW_BYTES = 380_000, 350
 # A name that is longer is cut off.
 _LONGEST = 70
 
-_ABOUT_SEGMENTS = (
-    "A dot is an effect and a bar its interval. The dashed line is the effect on everyone."
-)
-_ABOUT_DIFFERENCES = "By how much the effect in a segment exceeds the one that it is compared with."
 
-
-def panels(estimate: Findings) -> list[dict[str, object]]:
-    """Effects in segments, and differences between them, where there are any.
-
-    A panel has tables, one for each metric, that are sorted and filtered together: by arms, if
-    there are several.
-    """
+def filter_tables(estimate: Findings) -> list[tuple[FilterTable, str]]:
+    """Effects in segments, and differences between them; each with what is left out of it."""
     reported = [effect for effect in estimate.effects if effect.to_report and effect.of.segment]
-    effects = [effect for effect in reported if effect.of.against is None]
-    differences = [effect for effect in reported if effect.of.against is not None]
-    several = has_several_arms(estimate)
-    arms = dict.fromkeys(arm_label(estimate, effect.of.arm) for effect in reported)
-    found: list[dict[str, object]] = []
-    room = _MOST_BYTES
-    for key, title, about, every in (
-        ("segments", "Effects by segment", _ABOUT_SEGMENTS, effects),
-        ("differences", "Differences between segments", _ABOUT_DIFFERENCES, differences),
+    arms = tuple(dict.fromkeys(arm_label(estimate, effect.of.arm) for effect in reported))
+    found, room = [], _MOST_BYTES
+    for key, title, is_difference in (
+        ("segments", "Effects by segment", False),
+        ("differences", "Differences between segments", True),
     ):
+        every = [one for one in reported if (one.of.against is not None) == is_difference]
         kept = largest(every, room, _weight)
         room -= sum(map(_weight, kept))
-        tables = [
+        drawn = [
             _table(estimate, metric, [one for one in kept if one.of.metric == metric])
             for metric in dict.fromkeys(effect.of.metric for effect in kept)
         ]
-        left_out = _left_out(len(every) - len(kept), len(every))
         if every:
-            found.append(
-                {
-                    "key": key,
-                    "title": title,
-                    "about": about,
-                    "arms": tuple(arms) if several else (),
-                    "tables": tables,
-                    "left_out": left_out,
-                }
-            )
+            part = FilterTable(title, key, arms if has_several_arms(estimate) else (), drawn)
+            found.append((part, _left_out(len(every) - len(kept), len(every))))
     return found
 
 
@@ -95,51 +81,52 @@ def _left_out(n_left_out: int, n_effects: int) -> str:
     if not n_left_out:
         return ""
     return (
-        f"{n_left_out:,} of {n_effects:,} effects are left out to keep this page small: those in "
-        "the smallest segments. --csv and --json (to_polars, to_dict) have all."
+        f"{n_left_out:,} of {n_effects:,} effects, in the smallest segments, are left out to keep "
+        "this page small. --csv and --json have all."
     )
 
 
-def _table(estimate: Findings, metric: str, effects: list[Effect]) -> dict[str, object]:
-    """The effects on a metric, with those on everyone above effects in segments."""
+def _table(estimate: Findings, metric: str, effects: Sequence[Effect]) -> DrawnTable:
+    """The effects on a metric, below those on all units."""
+    is_difference = effects[0].of.against is not None
     overall = [
         effect
-        for effect in estimate.effects
-        if not effect.of.segment
-        and effect.to_report
-        and effect.of.metric == metric
-        and effects[0].of.against is None
+        for effect in reported_overall(estimate)
+        if effect.of.metric == metric and not is_difference
     ]
     shown = [*overall, *effects]
-    columns = {one.name: one.cells for one in effect_columns(estimate, shown)}
-    percent = f"{100 * estimate.level:.4g}% interval"
-    header = tuple(
-        name for name in ("effect", percent, "p-value", "Holm", "units") if name in columns
-    )
-    scale = interval_scale([effect.ci(estimate.level) for effect in shown])
-    references = {effect.of.arm: effect.effect for effect in overall}
+    percent = level_text(estimate)
+    names = {"difference" if is_difference else "effect": "", "CI": f"{percent} CI"}
+    names |= {
+        "Holm p" if any(one.family_size > 1 for one in effects) else "p-value": "",
+        "units": "",
+    }
+    cells = list(zip(*(cells_of(estimate, shown, name) for name in names), strict=True))
+    numbers = MetricNumbers.from_effects(estimate, metric)
+    intervals = [to_interval(effect, numbers, estimate.level) for effect in shown]
+    scale = interval_scale([(one.low, one.high) for one in intervals])
+    references = {
+        effect.of.arm: one.estimate for effect, one in zip(overall, intervals, strict=False)
+    }
     rows = [
-        {
-            "label": effect.of.in_short(_LONGEST),
-            "arm": arm_label(estimate, effect.of.arm),
-            "effect": "" if math.isnan(effect.effect) else f"{effect.effect:.6g}",  # to sort by
-            "n_units": _n_units(effect),
-            "bar": interval_bar(
-                Interval("", effect.effect, *effect.ci(estimate.level), ""),
+        DrawnRow(
+            effect.of.in_short(_LONGEST),
+            arm_label(estimate, effect.of.arm),
+            "" if math.isnan(effect.effect) else f"{effect.effect:.6g}",
+            _n_units(effect),
+            interval_bar(
+                interval,
                 scale,
                 references.get(effect.of.arm, math.nan) if effect.of.segment else math.nan,
             ),
-            "cells": tuple(columns[name][place] for name in header),
-        }
-        for place, effect in enumerate(shown)
+            texts,
+        )
+        for effect, interval, texts in zip(shown, intervals, cells, strict=True)
     ]
-    return {
-        "metric": plain_label(metric),
-        "header": header,
-        "axis": bar_axis(scale),
-        "overall": rows[: len(overall)],
-        "rows": rows[len(overall) :],
-    }
+    header = tuple(written or name for name, written in names.items())
+    name = plain_label(metric) + (f", in {numbers.unit}" if numbers.unit else "")
+    split = len(overall)
+    return DrawnTable(name, header, bar_axis(scale), rows[:split], rows[split:])
 
 
 def _n_units(effect: Effect) -> int:

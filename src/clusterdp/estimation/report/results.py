@@ -10,7 +10,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import Effect
 from clusterdp.estimation.effects.findings import Findings
 from clusterdp.estimation.effects.text import segment_label
-from clusterdp.estimation.report.tables import estimate_text
+from clusterdp.estimation.report.screen import estimate_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,18 +63,19 @@ class Estimate(Findings):
             "epsilon": self.guarantee.epsilon if self.guarantee else None,
             "delta": self.guarantee.delta if self.guarantee else None,
             "effects": [effect.to_dict(self.level) for effect in self.effects],
-            "homogeneity": [test.to_dict() for test in self.tests],
+            "heterogeneity_tests": [test.to_dict() for test in self.tests],
             "distributions": [row for one in self.distributions for row in one.to_rows()],
-            "attrition_bounds": [one.to_dict() for one in self.bounds],
+            "lee_bounds": [one.to_dict() for one in self.bounds],
             "adjusted_for": list(self.adjusted_for),
             "family": list(self.family),
             "checks": [check.to_dict() for check in self.checks],
             "warnings": list(self.warnings),
             "notes": list(self.notes),
+            "method": list(self.method),
         }
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One flat row per effect: the segment in words, and a column for each it is cut by.
+        """One flat row per effect: the segment in words, and a column for each dimension.
 
         A column that has the name of one of ours is called `segment_NAME`.
         """
@@ -142,7 +143,7 @@ class Estimate(Findings):
         overall = [effect for effect in self.effects if effect.of.label == "overall"]
         if len(overall) != 1:
             raise ParameterError(
-                f"there are {len(overall)} overall effects; take one: "
-                "estimate[metric], estimate[arm] or estimate[metric, arm]"
+                f"There are {len(overall)} overall effects. Fix: choose one with "
+                "estimate[metric], estimate[arm] or estimate[metric, arm]."
             )
         return overall[0]

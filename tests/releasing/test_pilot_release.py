@@ -1,4 +1,4 @@
-"""A look is drawn once: it survives kills, is never drawn again, and its budget stays spent."""
+"""A pilot is drawn once: it survives kills, is never drawn again, and its budget stays spent."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from categories import one_outcome
+from categories import one_outcome, questions_of
 from clusterdp.ledger.history import ReleaseRecord
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import settle
-from clusterdp.outcomes.look import look_space
+from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import stages
 from clusterdp.releasing.journal import unpack_entry
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
-from clusterdp.statistics.look import DrawnLook, NoisyLook
 from clusterdp.statistics.noise import ALONE, add_exact_noise, simulated_noise
+from clusterdp.statistics.pilot import DrawnPilot, NoisyPilot
 from clusterdp.storage.folder import MANIFEST
-from look_runs import (
+from pilot_runs import (
     ASKED,
     EPSILON,
-    LOOK,
+    PILOT,
     Clock,
     KilledError,
     Replay,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
 CLICKS = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
-# The point of a `Clock` at which the look is in the journal, and nothing was made of it.
-LOOK_IS_KEPT = 8
+# The point of a `Clock` at which the pilot is in the journal, and nothing was made of it.
+PILOT_IS_KEPT = 8
 
 
 def problems(folder: Path) -> list[str]:
@@ -85,10 +85,10 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
     assert ledger.verify() == problems(target) == []
     assert [one.status for one in ledger.releases()] == ["committed"]
     if looked is not None:
-        (published,) = cdp.read_release(target).looks
+        (published,) = cdp.read_release(target).pilots
         assert published is not None
         kept = unpack_entry(looked)[0]
-        assert np.array_equal(kept["0"], published.noisy_counts), "the look was drawn again"
+        assert np.array_equal(kept["0"], published.noisy_counts), "the pilot was drawn again"
     if looked is not None and drawn is not None:
         again = folder / f"again-{deadly}"
         known = cdp.read_release(target).provenance
@@ -100,7 +100,7 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_release_killed_anywhere_around_its_look_is_the_same_one(
+def test_a_release_killed_anywhere_around_its_pilot_is_the_same_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, n_kills = Clock(monkeypatch), 0
@@ -110,21 +110,21 @@ def test_a_release_killed_anywhere_around_its_look_is_the_same_one(
 
 
 def audit_resume(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """A run that is killed once its look is kept goes on with that look."""
-    assert audit_kill(folder, Clock(patch), LOOK_IS_KEPT)
+    """A run that is killed once its pilot is kept goes on with that look."""
+    assert audit_kill(folder, Clock(patch), PILOT_IS_KEPT)
 
 
 def draw_again(patch: pytest.MonkeyPatch) -> None:
-    def redrawn(*, statistic: NoisyLook, bins: Any, noisy_counts: IntArray) -> DrawnLook:
+    def redrawn(*, statistic: NoisyPilot, bins: Any, noisy_counts: IntArray) -> DrawnPilot:
         return statistic.draw(noisy_counts, bins, add_exact_noise)
 
-    patch.setattr(stages, "DrawnLook", redrawn)
+    patch.setattr(stages, "DrawnPilot", redrawn)
 
 
 def audit_refusal(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """A table that is refused after a look costs as much as one that is released."""
+    """A table that is refused after a pilot costs as much as one that is released."""
     ledger, target = Ledger.create(folder / "budget.db", EPSILON), folder / "out"
-    assert is_killed(target, ledger, Clock(patch), LOOK_IS_KEPT)
+    assert is_killed(target, ledger, Clock(patch), PILOT_IS_KEPT)
     (record,) = ledger.releases()
     another = players().with_columns(pl.col("rounds") + 1)
     with pytest.raises(cdp.DataError, match="not the one that the release began with"):
@@ -165,9 +165,9 @@ def test_planted_bugs_are_caught(
                     audit(folder, patch)
 
 
-def test_what_follows_from_a_look_is_published_with_it() -> None:
+def test_what_follows_from_a_pilot_is_published_with_it() -> None:
     key = ReleaseKey(bytes(range(32)))
-    release = release_in_memory(prepared_players(), [LOOK], key, add_exact_noise)
+    release = release_in_memory(prepared_players(), [PILOT], key, add_exact_noise)
     (question,) = release.questions
     (number,) = question.space.declared.numbers.values()
     assert number.high <= 100
@@ -175,9 +175,9 @@ def test_what_follows_from_a_look_is_published_with_it() -> None:
     assert question.mechanism.prior is not None
     assert any("rounds was clipped to 0.." in note for note in release.notes)
     assert any("cost 20% of epsilon" in note for note in release.notes)
-    (look,) = release.looks
-    assert look is not None
-    assert look.to_table().columns == ["bin", "noisy_count"]
+    (pilot,) = release.pilots
+    assert pilot is not None
+    assert pilot.to_table().columns == ["bin", "noisy_count"]
     truth = players().select(pl.col("rounds").clip(upper_bound=number.high).mean()).item()
     (effect,) = cdp.estimate(release).effects
     assert abs(effect.effect) < 6 * effect.std_error
@@ -186,10 +186,10 @@ def test_what_follows_from_a_look_is_published_with_it() -> None:
     )
 
 
-def test_the_same_look_and_key_give_the_same_release() -> None:
+def test_the_same_pilot_and_key_give_the_same_release() -> None:
     def once() -> cdp.Release:
         noise = simulated_noise(np.random.default_rng(7))
-        return release_in_memory(prepared_players(), [LOOK], ReleaseKey(bytes(32)), noise)
+        return release_in_memory(prepared_players(), [PILOT], ReleaseKey(bytes(32)), noise)
 
     one, other = once(), once()
     assert one.units.equals(other.units)
@@ -197,12 +197,12 @@ def test_the_same_look_and_key_give_the_same_release() -> None:
 
 
 @pytest.mark.parametrize("part", ["prior", "outcomes", "grids"])
-def test_what_does_not_follow_from_the_look_is_found(part: str, tmp_path: Path) -> None:
+def test_what_does_not_follow_from_the_pilot_is_found(part: str, tmp_path: Path) -> None:
     ledger, target = Ledger.create(tmp_path / "budget.db", EPSILON), tmp_path / "out"
     publish_players(target, ledger)
     assert problems(target) == []
     manifest = unseal((target / MANIFEST).read_bytes())
-    (question,), (before,) = manifest.questions, manifest.before_look
+    (question,), (before,) = manifest.questions, manifest.before_pilot
     assert before is not None
     replace = msgspec.structs.replace
     if part == "prior":
@@ -211,7 +211,7 @@ def test_what_does_not_follow_from_the_look_is_found(part: str, tmp_path: Path) 
         edited = replace(manifest, questions=(other,))
     else:
         changed = {"outcomes": question.outcomes, "grids": replace(before.outcomes, grids={})}
-        edited = replace(manifest, before_look=(replace(before, outcomes=changed[part]),))
+        edited = replace(manifest, before_pilot=(replace(before, outcomes=changed[part]),))
     (target / MANIFEST).write_bytes(_with_checksum(edited))
     assert problems(target)
 
@@ -224,33 +224,34 @@ def test_where_what_follows_could_not_be_released_it_is_as_declared(
 
     prepared = prepared_players()
     (declared,), layout = prepared.table.spaces, prepared.layout
-    bins = look_space(declared.declared)
-    assert LOOK.look is not None
-    look = LOOK.look.draw(np.zeros(bins.n_categories, dtype=np.int64), bins, add_exact_noise)
+    bins = pilot_space(declared.declared)
+    assert PILOT.pilot is not None
+    pilot = PILOT.pilot.draw(np.zeros(bins.n_categories, dtype=np.int64), bins, add_exact_noise)
     monkeypatch.setattr("clusterdp.mechanisms.draw.check_exact", refuse)
-    assert settle([declared], [LOOK], layout, [look]) == ((declared, LOOK.settled(declared)),)
+    (settled,) = settle(questions_of([declared], [PILOT]), layout, [pilot])
+    assert (settled.space, settled.mechanism) == (declared, PILOT.settled(declared))
 
 
-def test_a_look_belongs_to_a_channel_that_is_designed(tmp_path: Path) -> None:
-    with pytest.raises(cdp.ParameterError, match="uniform-prior-dp takes no look"):
-        cdp.release(players(), epsilon=2, mechanism="uniform-prior-dp", look=0.1, **ASKED)
-    with pytest.raises(cdp.ParameterError, match="no channel to be designed from a look"):
+def test_a_pilot_belongs_to_a_channel_that_is_designed(tmp_path: Path) -> None:
+    with pytest.raises(cdp.ParameterError, match="uniform-prior-dp takes no pilot"):
+        cdp.release(players(), epsilon=2, mechanism="uniform-prior-dp", pilot=0.1, **ASKED)
+    with pytest.raises(cdp.ParameterError, match="no randomizer that a pilot could optimize"):
         cdp.Mechanism(
-            name="None", look=NoisyLook(epsilon=1), rows=cdp.uniform_prior_dp(epsilon=1).rows
+            name="None", pilot=NoisyPilot(epsilon=1), rows=cdp.uniform_prior_dp(epsilon=1).rows
         )
-    with pytest.raises(cdp.ParameterError, match="look is a share of epsilon, and must be"):
-        cdp.publish(players(), out=tmp_path / "out", epsilon=2, look=1.5, **ASKED)
+    with pytest.raises(cdp.ParameterError, match="pilot is a share of epsilon, and must be"):
+        cdp.publish(players(), out=tmp_path / "out", epsilon=2, pilot=1.5, **ASKED)
 
 
-def test_a_row_that_breaks_a_rule_is_refused_before_the_look() -> None:
+def test_a_row_that_breaks_a_rule_is_refused_before_the_pilot() -> None:
     def refuse_to_draw(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         pytest.fail(f"noise of scale {scale} was drawn for {len(values)} numbers")
 
     table = players().with_columns(clicks=pl.col("user") % 5)
-    with pytest.raises(cdp.DataError, match="outside the outcome space"):
+    with pytest.raises(cdp.DataError, match="outside the allowed values"):
         run_release(
             table,
-            mechanism=cdp.optimal(epsilon=2, look=0.1),
+            mechanism=cdp.optimal(epsilon=2, pilot=0.1),
             space=CLICKS,
             columns=Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",)),
             key=ReleaseKey.from_system(),
@@ -258,11 +259,11 @@ def test_a_row_that_breaks_a_rule_is_refused_before_the_look() -> None:
         )
 
 
-def test_the_options_of_a_look_make_it(tmp_path: Path) -> None:
-    folder = cdp.publish(players(), out=tmp_path / "out", epsilon=2, look=0.1, **ASKED)
+def test_the_options_of_a_pilot_make_it(tmp_path: Path) -> None:
+    folder = cdp.publish(players(), out=tmp_path / "out", epsilon=2, pilot=0.1, **ASKED)
     release = folder.read()
     (question,) = release.questions
-    assert question.mechanism.look is not None
-    assert question.mechanism.look.epsilon == pytest.approx(0.2)
+    assert question.mechanism.pilot is not None
+    assert question.mechanism.pilot.epsilon == pytest.approx(0.2)
     assert release.guarantee.epsilon == pytest.approx(2)
     assert problems(tmp_path / "out") == []

@@ -1,9 +1,9 @@
-"""What a look costs and what it finds, where nobody declares a reference.
+"""What a pilot costs and what it finds, where nobody declares a baseline.
 
-    make bench-look
+    make bench-pilot
 
 A cost is the variance that privacy adds to one unit's outcome, rounding included, in closed form
-for a known distribution; looks are drawn. Writes `docs/look.md`.
+for a known distribution; looks are drawn. Writes `docs/studies/pilot.md`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
 import clusterdp as cdp
+from bench.study_page import write_study
 from clusterdp.cells.layout import Layout
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.errors import OwnerNotice
+from clusterdp.outcomes.baseline import choose_categories
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
 from clusterdp.outcomes.grid import Density, place_grid
-from clusterdp.outcomes.look import look_space, settle_outcomes
-from clusterdp.outcomes.reference import choose_categories
-from clusterdp.planning.advice import advise_look
-from clusterdp.planning.expected import Scenario, uniform_reference
-from clusterdp.statistics.look import NoisyLook
+from clusterdp.outcomes.pilot import pilot_space, settle_outcomes
+from clusterdp.planning.advice import advise_pilot
+from clusterdp.precision.expected import Scenario, uniform_baseline
 from clusterdp.statistics.noise import simulated_noise
+from clusterdp.statistics.pilot import NoisyPilot
 
 if TYPE_CHECKING:
     from clusterdp.outcomes.grid import Grid
@@ -39,8 +39,7 @@ N_UNITS = 50_000
 N_LOOKS = 20
 EPSILONS = (1.0, 2.0, 4.0)
 FINE_POINTS = 64
-GAME_UNITS, GAME_RELEASES, GAME_EPSILON, GAME_LOOK = 90_000, 12, 2.0, 0.02
-DOCS = Path(__file__).parent.parent / "docs"
+GAME_UNITS, GAME_RELEASES, GAME_EPSILON, GAME_PILOT = 90_000, 12, 2.0, 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,7 +117,7 @@ def least_excess(case: Case, number: Number, epsilon: float) -> float:
 
 
 class Found(NamedTuple):
-    """What looks found, over many of them.
+    """What pilots found, over many of them.
 
     Attributes:
         share: Of ε, as the planner recommends; None if it does not.
@@ -126,7 +125,7 @@ class Found(NamedTuple):
         quiet: What they would be clipped to without noise; None if there are none.
         clipped: The share of units beyond, on average.
         to_least: Excess variance over the least there is on the same range; cost included.
-        to_none: The same over that of a release without a look; outcomes clipped alike.
+        to_none: The same over that of a release without a pilot; outcomes clipped alike.
     """
 
     share: float | None
@@ -141,8 +140,8 @@ def advised(case: Case, epsilon: float) -> float | None:
     """The share that the planner recommends."""
     space, _ = choose_categories(case.space, {})
     layout = Layout(clusters=("all",), arms=(0, 1), control=0, sizes=np.array([[N_UNITS // 2] * 2]))
-    scenario = Scenario(layout, space, uniform_reference(space))
-    advice = advise_look(cdp.optimal(epsilon=epsilon), scenario, space, epsilon)
+    scenario = Scenario(layout, space, uniform_baseline(space))
+    advice = advise_pilot(cdp.optimal(epsilon=epsilon), scenario, space, epsilon)
     return None if advice is None else advice.share
 
 
@@ -151,11 +150,11 @@ def measure(case: Case, epsilon: float, rng: np.random.Generator) -> Found:
     share = advised(case, epsilon)
     if share is None:
         return Found(None)
-    bins = look_space(case.space)
+    bins = pilot_space(case.space)
     encoder = bins.encoder()
     positions = encoder.encode({"y": case.outcomes}).positions
     counts = np.bincount(encoder.table[positions], minlength=bins.n_categories)
-    look = NoisyLook(epsilon=share * epsilon)
+    pilot = NoisyPilot(epsilon=share * epsilon)
     declared, _ = choose_categories(case.space, {})
     without = excess(declared, None, epsilon, case.outcomes)
     least = cache(lambda number: least_excess(case, number, epsilon))
@@ -163,7 +162,7 @@ def measure(case: Case, epsilon: float, rng: np.random.Generator) -> Found:
     ends = [number.high for number in quiet.declared.numbers.values()]
     highs, clipped, to_least, to_none = [], [], [], []
     for _ in range(N_LOOKS):
-        drawn = look.draw(counts, bins, simulated_noise(rng))
+        drawn = pilot.draw(counts, bins, simulated_noise(rng))
         space, prior = settle_outcomes(bins, drawn.noisy_counts, drawn.variance, N_UNITS)
         cost = excess(space, prior, (1 - share) * epsilon, case.outcomes)
         to_none.append(cost / without)
@@ -209,7 +208,7 @@ def play(rng: np.random.Generator) -> Play:
         unit="user",
         arm="arm",
         epsilon=GAME_EPSILON,
-        look=GAME_LOOK,
+        pilot=GAME_PILOT,
     )
     high = release.questions[0].space.declared.numbers["rounds"].high
     every = rng.normal(size=2_000_000)
@@ -228,20 +227,20 @@ def _head(found: dict[tuple[str, float], Found]) -> list[str]:
     worst = max(one.to_least for one in taken if one.highs)
     most = max(one.to_none for one in taken)
     return [
-        "# What a look costs, and what it finds",
+        "# What a pilot costs, and what it finds",
         "",
-        "Written by `make bench-look`; not edited by hand. Excess is the variance that privacy",
+        "Written by `make bench-pilot`; not edited by hand. Excess is the variance that privacy",
         f"adds to a unit's outcome, rounding included. There are {N_UNITS:,} units, nobody",
-        f"declares a reference, and every figure is the mean over {N_LOOKS} looks, their cost",
+        f"declares a baseline, and every figure is the mean over {N_LOOKS} pilots, their cost",
         "included. The share of ε is the one that the planner recommends.",
         "",
         "- *Clipped at*: the ends that looks found. *Without noise*: the end that a look without",
         "  noise would find. *Beyond*: units whose outcome is clipped. All three are of numbers;",
         "  an outcome of single values is not clipped.",
         f"- *Over the least*: excess beside the optimal channel on {FINE_POINTS} points of the",
-        "  same range, which knows the distribution and needs no look. It is at most",
+        "  same range, which knows the distribution and needs no pilot. It is at most",
         f"  {worst:.2f} times as much.",
-        "- *Over none*: excess beside a release without a look. Where a look is recommended,",
+        "- *Over none*: excess beside a release without a pilot. Where a pilot is recommended,",
         f"  it is at most {most:.2f} times as much.",
         "",
     ]
@@ -276,7 +275,7 @@ def _game(plays: list[Play]) -> list[str]:
         f"{one.low_end:.3g} to {one.high_end:.3g} |"
         for one in plays
     ]
-    share, budget = f"`--look {GAME_LOOK:g}`", f"ε = {GAME_EPSILON:g}"
+    share, budget = f"`--pilot {GAME_PILOT:g}`", f"ε = {GAME_EPSILON:g}"
     return [
         "",
         "## A game whose rounds nobody knows the range of",
@@ -304,7 +303,7 @@ def main() -> None:
         warnings.simplefilter("ignore", OwnerNotice)
         plays = [play(rng) for _ in range(GAME_RELEASES)]
     text = as_markdown(found, plays)
-    (DOCS / "look.md").write_text(text, encoding="utf-8")
+    write_study("pilot", text)
     print(text)
 
 

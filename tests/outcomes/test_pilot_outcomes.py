@@ -1,4 +1,4 @@
-"""Bins cover every value, and whatever a look shows, what follows from it can be released."""
+"""Bins cover every value, and whatever a pilot shows, what follows from it can be released."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
-from clusterdp.outcomes.look import MOST_BINS, look_space, nearest_distribution, settle_outcomes
+from clusterdp.outcomes.pilot import MOST_BINS, nearest_distribution, pilot_space, settle_outcomes
 from clusterdp.statistics.noise import noise_variance
 
 WIDE = declare({"rounds": "number:0..1000000"})
@@ -21,17 +21,17 @@ DECLARED = {
     "cut": declare({"rounds": "number:0..1000000"}, metrics=["rounds>=10"]),
     "joint": declare({"rounds": "number:0..1000000", "kept": "0,1"}),
     "implied": declare(
-        {"spend": "number:0..499", "bought": "0,1"}, implications=["spend>0 -> bought"]
+        {"spend": "number:0..499", "bought": "0,1"}, constraints=["spend>0 -> bought"]
     ),
     "implied and wide": declare(
         {"spend": "number:-1000..1000000", "bought": "0,1"},
-        implications=["spend>0 -> bought"],
+        constraints=["spend>0 -> bought"],
         metrics=["spend>0"],
     ),
     "missing": declare({"rounds": "number:0..1000000"}, missing=["rounds"]),
     "missing and implied": declare(
         {"spend": "number:-40..9000", "bought": "0,1"},
-        implications=["spend>0 -> bought"],
+        constraints=["spend>0 -> bought"],
         metrics=["spend>0"],
         missing=["spend", "bought"],
     ),
@@ -45,8 +45,8 @@ VARIANCE = noise_variance(20.0)
 
 
 def counted(declared: DeclaredOutcomes, **columns: np.ndarray) -> np.ndarray:
-    """The true counts of a look."""
-    bins = look_space(declared)
+    """The true counts of a pilot."""
+    bins = pilot_space(declared)
     encoder = bins.encoder()
     positions = encoder.encode(columns).positions
     return np.bincount(encoder.table[positions], minlength=bins.n_categories)
@@ -54,7 +54,7 @@ def counted(declared: DeclaredOutcomes, **columns: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("declared", DECLARED.values(), ids=DECLARED)
 def test_bins_cover_every_value_and_are_few(declared: DeclaredOutcomes) -> None:
-    bins = look_space(declared)
+    bins = pilot_space(declared)
     assert bins.n_categories <= MOST_BINS
     for name, grid in zip(declared.numbers, bins.grids, strict=True):
         assert (grid.points[0], grid.points[-1]) == (0, grid.number.n_steps)
@@ -62,7 +62,7 @@ def test_bins_cover_every_value_and_are_few(declared: DeclaredOutcomes) -> None:
 
 
 def test_bins_of_a_number_are_round_and_widen_from_zero() -> None:
-    edges = [float(value) for value in look_space(DECLARED["both signs"]).grids[0].values]
+    edges = [float(value) for value in pilot_space(DECLARED["both signs"]).grids[0].values]
     assert {-500.0, -200.0, -1.0, 0.0, 1.0, 2.0, 3.0, 500.0, 2000.0} <= set(edges)
     above = [edge for edge in edges if edge >= 1]
     assert max(np.array(above[1:]) / above[:-1]) < 1.34
@@ -71,11 +71,11 @@ def test_bins_of_a_number_are_round_and_widen_from_zero() -> None:
 @pytest.mark.parametrize("declared", DECLARED.values(), ids=DECLARED)
 @settings(max_examples=6)
 @given(data=st.data())
-def test_whatever_a_look_shows_can_be_released(
+def test_whatever_a_pilot_shows_can_be_released(
     declared: DeclaredOutcomes, data: st.DataObject
 ) -> None:
     """Noise may show anything, negative counts and more units than there are among it."""
-    bins = look_space(declared)
+    bins = pilot_space(declared)
     shown = st.one_of(st.integers(-3, 3), st.integers(-(10**6), 10**6), st.just(-(2**62)))
     few = data.draw(st.dictionaries(st.integers(0, bins.n_categories - 1), shown, max_size=6))
     noisy = np.full(bins.n_categories, data.draw(st.integers(-50, 50)))
@@ -91,7 +91,7 @@ def test_whatever_a_look_shows_can_be_released(
         assert widest.low <= number.low < number.high <= widest.high
         cut_at = {float(widest.value(step)) for step in declared.cuts(name)}
         assert all(number.low <= value <= number.high for value in cut_at)
-    if declared.implications:  # rows were checked on this lattice
+    if declared.constraints:  # rows were checked on this lattice
         number, widest = (one.numbers["spend"] for one in (categories.declared, declared))
         assert (number.low, number.unit) == (widest.low, widest.unit)
 
@@ -99,7 +99,7 @@ def test_whatever_a_look_shows_can_be_released(
 def test_a_heavy_tail_is_clipped_where_about_one_in_a_hundred_lies_beyond() -> None:
     rounds = np.floor(np.exp(stats.norm.ppf(RANKS, 3, 1.4)))
     counts = counted(WIDE, rounds=rounds)
-    categories, prior = settle_outcomes(look_space(WIDE), counts, VARIANCE, N_UNITS)
+    categories, prior = settle_outcomes(pilot_space(WIDE), counts, VARIANCE, N_UNITS)
     number = categories.declared.numbers["rounds"]
     assert number.low == 0
     assert 0.001 < (rounds > number.high).mean() < 0.02
@@ -109,7 +109,7 @@ def test_a_heavy_tail_is_clipped_where_about_one_in_a_hundred_lies_beyond() -> N
 
 def test_whole_numbers_are_found_and_become_grid_points() -> None:
     counts = counted(WIDE, rounds=stats.poisson.ppf(RANKS, 3))
-    categories, _ = settle_outcomes(look_space(WIDE), counts, VARIANCE, N_UNITS)
+    categories, _ = settle_outcomes(pilot_space(WIDE), counts, VARIANCE, N_UNITS)
     points = {float(value) for value in categories.grids[0].values}
     assert {0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0} <= points
 
@@ -118,15 +118,15 @@ def test_an_end_stays_where_noise_could_hide_what_lies_beyond() -> None:
     """With few units, an empty bin and one with a tenth of them look alike."""
     counts = counted(WIDE, rounds=np.full(200, 5.0))
     scale = 200.0
-    categories, _ = settle_outcomes(look_space(WIDE), counts, noise_variance(scale), 200)
+    categories, _ = settle_outcomes(pilot_space(WIDE), counts, noise_variance(scale), 200)
     assert categories.declared.numbers["rounds"].high == 1_000_000
-    categories, _ = settle_outcomes(look_space(WIDE), counts, 0.0, 200)
+    categories, _ = settle_outcomes(pilot_space(WIDE), counts, 0.0, 200)
     assert categories.declared.numbers["rounds"].high == 6
 
 
 def test_both_ends_move_where_all_units_are_far_from_them() -> None:
     counts = counted(WIDE, rounds=stats.norm.ppf(RANKS, 170, 8))
-    categories, _ = settle_outcomes(look_space(WIDE), counts, VARIANCE, N_UNITS)
+    categories, _ = settle_outcomes(pilot_space(WIDE), counts, VARIANCE, N_UNITS)
     number = categories.declared.numbers["rounds"]
     assert (number.low, number.high) == (150.0, 200.0)
 
@@ -135,23 +135,23 @@ def test_the_prior_of_categories_is_as_they_are_distributed() -> None:
     declared, kept = DECLARED["joint"], RANKS < 0.3
     rounds = np.where(kept, 50.0, 2.0)
     counts = counted(declared, rounds=rounds, kept=kept)
-    categories, prior = settle_outcomes(look_space(declared), counts, VARIANCE, N_UNITS)
+    categories, prior = settle_outcomes(pilot_space(declared), counts, VARIANCE, N_UNITS)
     means = categories.metric_values() @ prior
     assert means[1] == pytest.approx(0.3, abs=0.02)
     assert means[0] == pytest.approx(rounds.mean(), rel=0.1)
 
 
-def test_what_noise_explains_is_shrunk_to_what_is_assumed_without_a_look() -> None:
+def test_what_noise_explains_is_shrunk_to_what_is_assumed_without_a_pilot() -> None:
     noisy = 5 + 100 * np.array([1, -1, 1, 1, -1, -1])
-    _, prior = settle_outcomes(look_space(DECLARED["finite"]), noisy, 100.0**2, 30)
+    _, prior = settle_outcomes(pilot_space(DECLARED["finite"]), noisy, 100.0**2, 30)
     assert prior == pytest.approx([1 / 6] * 6, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["implied", "implied and wide"])
-def test_a_row_that_broke_no_implication_breaks_none_after_the_look(name: str) -> None:
+def test_a_row_that_broke_no_constraint_breaks_none_after_the_pilot(name: str) -> None:
     """Where a number lies between two lattice points, also exactly, is where it could."""
     declared = DECLARED[name]
-    bins, unit = look_space(declared), float(declared.numbers["spend"].unit)
+    bins, unit = pilot_space(declared), float(declared.numbers["spend"].unit)
     spend = np.arange(-40, 40) * unit / 4
     rows = {"spend": np.tile(spend, 2), "bought": np.repeat([0, 1], len(spend))}
     before = bins.encoder()
@@ -180,7 +180,7 @@ def test_a_range_is_found_where_most_spend_nothing(buyers: float) -> None:
     """Counts without noise, of which it is known how noisy they would be."""
     spent = np.where(buyers > RANKS, stats.lognorm(1, scale=20).ppf(RANKS / buyers), 0.0)
     counts, noise = counted(WIDE, rounds=spent), noise_variance(N_UNITS / 500)
-    settled = settle_outcomes(look_space(WIDE), counts, noise, N_UNITS)
+    settled = settle_outcomes(pilot_space(WIDE), counts, noise, N_UNITS)
     high = settled[0].declared.numbers["rounds"].high
     assert high <= 1000
     assert (spent > high).mean() <= buyers / 10
@@ -192,7 +192,7 @@ def test_a_few_who_spend_are_not_clipped_away(buyers: float, scale: float) -> No
     spent = np.where(buyers > RANKS, stats.lognorm(1, scale=60).ppf(RANKS / buyers), 0.0)
     declared = declare({"spend": "number:0..500"})
     settled = settle_outcomes(
-        look_space(declared), counted(declared, spend=spent), noise_variance(scale), N_UNITS
+        pilot_space(declared), counted(declared, spend=spent), noise_variance(scale), N_UNITS
     )
     high = settled[0].declared.numbers["spend"].high
     assert (spent > high).mean() <= buyers / 10

@@ -2,16 +2,16 @@
 
 **Margins.** One outcome has a margin such as `0.15` (the share of the larger of two values),
 `0.5,0.3,0.2` (a share for each value, or for equal parts of a number's range), `mean:2,std:1` or
-`mean:2`. It becomes linear constraints: the mean of some functions of the level is known. Of an
-outcome that may be missing it is about those observed, so that E[f | R] = t is the constraint
-E[R·(f − t)] = 0; their share has a margin of its own, `spend_observed=0.9`.
+`mean:2`. It becomes linear constraints: the mean of some functions of the level is known. For an
+outcome that may be missing it is about units with an observed outcome, so that E[f | R] = t is the
+constraint E[R·(f − t)] = 0; their share has a margin of its own, `spend_observed=0.9`.
 
-**The prior.** Outcomes are taken as independent but for the implications. That is the distribution
-closest to a base measure (in relative entropy) among those that keep the implications and have the
+**The prior.** Outcomes are taken as independent but for the constraints. That is the distribution
+closest to a base measure (in relative entropy) among those that keep the constraints and have the
 declared shares and moments: p(x) ∝ Π_j b_j(x_j) exp(θ_j · f_j(x_j)) over the combinations that
 exist, with the base b uniform over the values or over the range of each outcome. For shares alone,
 iterative proportional fitting has the same limit. A moment, unlike a whole margin, leaves room for
-what implications say: `spend=mean:1,std:15` and `conversion=0.01` agree with
+what constraints say: `spend=mean:1,std:15` and `conversion=0.01` agree with
 `spend>0 -> conversion`.
 
 **Grids.** The prior is fitted on fine grids first. The grids of the release are then placed where
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 _MOMENTS = re.compile(r"\s*mean:([^,]+)(?:,\s*std:(.+))?")
-# A reference is published as it is. What a table tells is its people's, and has to be paid for.
+# A baseline is published as it is. What a table tells is its people's, and has to be paid for.
 _DECLARED = (
-    "a reference reads OUTCOME=MARGIN (visit=0.15), got {!r}; it is published, so no table is read "
+    "a baseline reads OUTCOME=MARGIN (visit=0.15), got {!r}; it is published, so no table is read "
     "for it: declare numbers"
 )
 
@@ -116,7 +116,7 @@ def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) 
     if len(numbers) == 1 and space.n_categories == 2:
         if not 0 <= numbers[0] <= 1:
             raise ParameterError(
-                f"the reference of {name!r} is the share of {space.values[1]:g}, which lies "
+                f"the baseline of {name!r} is the share of {space.values[1]:g}, which lies "
                 f"between 0 and 1; got {numbers[0]:g}"
             )
         numbers = [1 - numbers[0], numbers[0]]
@@ -129,7 +129,7 @@ def parse_margins(
     """The margins of several outcomes, by name, or as texts such as `visit=0.15`."""
     if not isinstance(given, Mapping):
         given = dict(parse_named(text, _DECLARED) for text in given)
-    check_declared("reference names", given, spaces)
+    check_declared("baseline names", given, spaces)
     return {name: parse_margin(name, margin, spaces[name]) for name, margin in given.items()}
 
 
@@ -153,13 +153,13 @@ def _checked_shares(name: str, numbers: list[float], n_wanted: int) -> tuple[flo
     sound = all(math.isfinite(number) and number >= 0 for number in numbers) and sum(numbers) > 0
     if not sound or len(numbers) != n_wanted:
         raise ParameterError(
-            f"the reference of {name!r} must be {n_wanted} shares of at least 0, got "
+            f"the baseline of {name!r} must be {n_wanted} shares of at least 0, got "
             f"{len(numbers)} numbers; give a share for each value, or mean:M,std:S"
         )
     return tuple(number / sum(numbers) for number in numbers)
 
 
-# Keeps the parameters finite where declared margins contradict the implications.
+# Keeps the parameters finite where declared margins contradict the constraints.
 _RIDGE = 1e-9
 _MOST_ROUNDS = 200
 _GRADIENT = 1e-10
@@ -172,7 +172,7 @@ class JointPrior:
     Attributes:
         probs: The probability of each category; axes `[category]`.
         misses: For each declared margin, by outcome, how far it is missed: in shares, or in
-            standard deviations. Above 0 where implications do not allow it.
+            standard deviations. Above 0 where constraints do not allow it.
     """
 
     probs: FloatArray
@@ -305,7 +305,7 @@ def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> Fl
     return probs
 
 
-# Points of a number's grid: more gain less than 1% when the reference is right, and several
+# Points of a number's grid: more gain less than 1% when the baseline is right, and several
 # outcomes multiply. Fewer than so many tell little but the mean.
 _POINTS, _JOINT_POINTS, FEWEST_POINTS = 16, 12, 4
 # Channels for more categories take seconds to design: numbers get fewer points instead.
@@ -324,7 +324,7 @@ class FittedOutcomes:
 
     Attributes:
         fine: Categories on fine grids.
-        prior: The reference, fitted there.
+        prior: The baseline, fitted there.
         densities: How numbers are thought to be distributed, by name, as far as anything is known.
 
     Raises:
@@ -363,7 +363,7 @@ def choose_categories(
     return categories, fitted.prior_of(categories)
 
 
-def reference_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
+def baseline_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
     """The prior of categories whose grids are fixed already; as `choose_categories` fits it."""
     return FittedOutcomes(categories.declared, margins).prior_of(categories)
 
@@ -420,7 +420,7 @@ def _smallest_grids(declared: DeclaredOutcomes) -> tuple[Grid, ...]:
 
 
 def _fine_grids(declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> tuple[Grid, ...]:
-    """Grids on which a reference is fitted: even over the range, finer about the declared mean."""
+    """Grids on which a baseline is fitted: even over the range, finer about the declared mean."""
     n_points = _n_fine_points(declared)
     offsets = np.geomspace(_FINEST_SPACING, 1, max(n_points // 4, 1))
     grids = []

@@ -1,11 +1,13 @@
-"""What rows are cut by."""
+"""What an analyst asks for, whatever the metric: what to compare, to cut by and to adjust for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clusterdp._named import columns
-from clusterdp.errors import ParameterError
+from clusterdp.cells.layout import Layout
+from clusterdp.errors import ParameterError, did_you_mean
+from clusterdp.estimation.effects.effect import Estimator
 from clusterdp.estimation.effects.text import Segment
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.rows import MATCHED
@@ -15,9 +17,13 @@ from clusterdp.published.release import Release
 from clusterdp.published.rows import answer_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import polars as pl
+
+
+# What segments are compared with: the rest of their dimension, or each other.
+Differences = Literal["rest", "pairs"]
 
 
 class ExposureRequest(NamedTuple):
@@ -43,15 +49,15 @@ class ExposureRequest(NamedTuple):
         for place, space in enumerate(spaces):
             if name in space.declared.missing:
                 raise ParameterError(
-                    f"exposure must be known of every unit, and {name!r} may be missing; take an "
-                    "exposure that is not"
+                    f"exposure must be known for every unit, and {name!r} may be missing. Fix: use "
+                    "another outcome or column."
                 )
             if name in space.declared.names:
                 outcome = space.declared.spaces[name]
                 if not isinstance(outcome, OutcomeSpace) or outcome.values != (0.0, 1.0):
                     raise ParameterError(
                         f"exposure must have the values 0 and 1, and {name!r} was declared as "
-                        f"{outcome}; take an outcome that was declared as 0,1"
+                        f"{outcome}. Fix: use an outcome that was declared as 0,1."
                     )
                 return cls(name, place)
         return cls(name, None)
@@ -67,39 +73,99 @@ class ExposureRequest(NamedTuple):
         if self.place is not None and self.name in joined:
             raise ParameterError(
                 f"exposure {self.name!r} is an outcome of the release and a column of the segments "
-                "table; rename or drop the column"
+                "table. Fix: rename the column."
             )
         others = (columns.unit, *columns.cell)
         offered = [name for name in (*columns.public, *joined) if name not in others]
         if self.place is None and self.name not in offered:
-            there = ", ".join(map(repr, (*columns.outcomes, *offered)))
+            known = (*columns.outcomes, *offered)
             raise ParameterError(
-                "exposure must be an outcome of the release, or a column that is kept or joined, "
-                f"got {self.name!r}; there are {there}"
+                f"There is no outcome or column {self.name!r} to use as exposure."
+                f"{did_you_mean(self.name, known)} Available: "
+                f"{', '.join(known)}."
             )
 
 
-class SegmentRequest(NamedTuple):
-    """What rows are cut by, and what is known of them.
+class EstimateRequest(NamedTuple):
+    """What to estimate, whatever the metric.
 
     Attributes:
-        table: The analyst's frame, of any library; None for kept columns alone.
+        layout: The cells, with the control to compare with.
+        estimator: How cells are weighed.
+        use_sums: Whether rows are calibrated by published sums.
+        fold: The fold whose rows are used alone; None for all rows.
+        level: The confidence level.
+        table: The analyst's frame, of any library; None if only passthrough columns are used.
         on: The column of ids in that frame; the release's own name by default.
         dimensions: The columns to cut by, see `parse_dimensions`.
+        differences: What segments are compared with; None if with nothing.
         covariates: The columns to adjust for.
-        exposure: The exposure; None if there is none.
+        exposure: The exposure; None without one.
         inversion: What units count by noisy labels, where clusters are private; else None.
     """
 
-    table: Any
-    on: str | None
-    dimensions: list[tuple[str, ...]]
-    covariates: tuple[str, ...]
+    layout: Layout
+    estimator: Estimator = "stratified"
+    use_sums: bool = True
+    fold: int | None = None
+    level: float = 0.95
+    table: Any = None
+    on: str | None = None
+    dimensions: tuple[tuple[str, ...], ...] = ()
+    differences: Differences | None = None
+    covariates: tuple[str, ...] = ()
     exposure: ExposureRequest | None = None
     inversion: ClusterInversion | None = None
 
+    def check(self, randomization_unit: str | None) -> None:
+        """Raise a ParameterError if what is asked for does not go together, or with the release."""
+        cuts, exposure = (*self.dimensions, self.covariates), self.exposure
+        if exposure is not None and any(exposure.name in names for names in cuts):
+            raise ParameterError(
+                f"exposure {exposure.name!r} depends on treatment, so it cannot be a segment or a "
+                "covariate. Fix: leave it out of by and adjust (--by, --adjust)."
+            )
+        if self.table is not None and not self.is_of_rows:
+            raise ParameterError(
+                "A segments table was given, and no column to segment by. Fix: add by=... (--by)."
+            )
+        self._check_inversion(randomization_unit)
+        if self.covariates and randomization_unit is not None:
+            raise ParameterError(
+                "Whole groups were randomized, and adjusted effects have no valid CIs there. Fix: "
+                "leave out adjust (--adjust)."
+            )
+        if self.differences and not self.dimensions:
+            raise ParameterError(
+                "differences compares segments, and no column to segment by was given. Fix: add "
+                "by=... (--by)."
+            )
+
+    def _check_inversion(self, randomization_unit: str | None) -> None:
+        """Raise a ParameterError if something is asked for that private clusters do not tell."""
+        if self.inversion is None:
+            return
+        column, is_weighted = self.inversion.column, self.inversion.probs is not None
+        by_group = any(column in dimension for dimension in self.dimensions)
+        if is_weighted and self.estimator == "unstratified":
+            raise ParameterError(
+                "Arms have different probabilities in private clusters, so unstratified means are "
+                "biased. Fix: leave out estimator='unstratified' (--unstratified)."
+            )
+        if (by_group or is_weighted) and (self.covariates or randomization_unit or self.exposure):
+            raise ParameterError(
+                f"Effects that are weighted by noisy clusters ({column!r}) cannot be adjusted, "
+                "complier effects, or effects of a randomization unit. Fix: leave out adjust, "
+                "exposure or by."
+            )
+        if by_group and self.differences:
+            raise ParameterError(
+                f"True clusters of {column!r} are private, so their effects cannot be compared "
+                "with each other. Fix: leave out differences (--differences)."
+            )
+
     @property
-    def is_any(self) -> bool:
+    def is_of_rows(self) -> bool:
         """Whether anything is asked for that only rows tell."""
         return bool(self.dimensions or self.covariates or self.exposure)
 
@@ -145,14 +211,12 @@ class SegmentRequest(NamedTuple):
         return (*asked, *([] if self.exposure is None else [self.exposure.name]))
 
 
-def parse_dimensions(by: Any, release: Release) -> list[tuple[str, ...]]:
+def parse_dimensions(by: Any, release: Release) -> tuple[tuple[str, ...], ...]:
     """What to cut by: each entry a column, or several that are crossed (`"tier,region"`).
 
     A name that the release has itself is never split. Repeated entries count once.
     """
-    if by is None:
-        return []
-    entries = [by] if isinstance(by, str) else by
+    entries = [by] if isinstance(by, str) else () if by is None else by
     if not isinstance(entries, list | tuple):
         raise ParameterError(f"by must be a column or a list of columns, got {by!r}")
     found: dict[tuple[str, ...], None] = {}
@@ -162,7 +226,7 @@ def parse_dimensions(by: Any, release: Release) -> list[tuple[str, ...]]:
             whole = entry in (*release.columns.public, release.columns.true_cluster)
             names = [entry] if whole else [name.strip() for name in entry.split(",")]
         found[tuple(dict.fromkeys(parse_column_names("by", names)))] = None
-    return list(found)
+    return tuple(found)
 
 
 def parse_column_names(parameter: str, names: Any) -> tuple[str, ...]:
@@ -186,16 +250,17 @@ def check_dimensions(
     for name in dimension_columns(dimensions):
         if columns.true_cluster is not None and name == columns.cluster:
             raise ParameterError(
-                f"cannot cut by {name!r}: its labels are noisy, so every group mixes all clusters; "
-                f"for effects in true clusters cut by {columns.true_cluster!r}"
+                f"Cannot segment by {name!r}: it is a noisy cluster, and each mixes all true ones. "
+                f"Fix: segment by {columns.true_cluster!r}."
             )
         if name not in offered:
             raise ParameterError(
-                f"cannot cut by {name!r}; there are {', '.join(map(repr, offered))}"
+                f"No column {name!r} to segment by.{did_you_mean(name, offered)} Available: "
+                f"{', '.join(offered)}. Add your own with segments (--segments FILE)."
             )
 
 
-def dimension_columns(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
+def dimension_columns(dimensions: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Every column of some dimensions, once."""
     return tuple(dict.fromkeys(name for dimension in dimensions for name in dimension))
 

@@ -18,7 +18,7 @@ from clusterdp.releasing.journal import DRAWN, LOOKED, Event, NoJournal
 from clusterdp.releasing.pipeline import run
 from clusterdp.releasing.targets import FolderTarget
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.statistics.look import NoisyLook
+from clusterdp.statistics.pilot import NoisyPilot
 from clusterdp.storage.folder import LocalFolder
 from runs import spec_for
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 N_PLAYERS = 4000
 EPSILON = 3
-LOOK = cdp.optimal(epsilon=EPSILON, look=0.2, sums=cdp.SumShares(totals=0.1))
+PILOT = cdp.optimal(epsilon=EPSILON, pilot=0.2, sums=cdp.SumShares(totals=0.1))
 ASKED: dict[str, Any] = {
     "outcomes": {"rounds": "number:0..1000000"},
     "unit": "user",
@@ -56,7 +56,7 @@ def players() -> pl.DataFrame:
 def publish_players(folder: Path, ledger: Ledger) -> None:
     """Publish the table, paid for by a ledger that is new."""
     paid: dict[str, Any] = {"ledger": ledger, "population": "players", "new_population": True}
-    cdp.publish(players(), out=folder, mechanism=LOOK, **paid, **ASKED)
+    cdp.publish(players(), out=folder, mechanism=PILOT, **paid, **ASKED)
 
 
 def prepared_players() -> OpenTable:
@@ -81,7 +81,7 @@ class Clock:
         self.passed, self.deadly = 0, 0
         for owner, name in (
             (LocalTable, "run"),
-            (NoisyLook, "draw"),
+            (NoisyPilot, "draw"),
             (stages, "settle"),
             (stages, "draw_together"),
             *((Reservation, name) for name in ("recall", "begin_rows", "keep", "seal")),
@@ -107,10 +107,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Replay(NoJournal):
-    """The journal of an undisturbed run, with a key, a look and noise that are known."""
+    """The journal of an undisturbed run, with a key, a pilot and noise that are known."""
 
     rows_by: ReleaseKey = field(default_factory=ReleaseKey.from_system)
-    look: bytes = b""
+    pilot: bytes = b""
     drawn: bytes = b""
 
     @property
@@ -119,8 +119,8 @@ class Replay(NoJournal):
         return self.rows_by
 
     def recall(self, event: Event) -> bytes | None:
-        """The look, or the noise."""
-        return {LOOKED: self.look, DRAWN: self.drawn}.get(event)
+        """The pilot, or the noise."""
+        return {LOOKED: self.pilot, DRAWN: self.drawn}.get(event)
 
 
 def publish_again(

@@ -1,4 +1,4 @@
-"""A look: one noisy histogram of all units, drawn before anything else.
+"""A pilot: one noisy histogram of all units, drawn before anything else.
 
 What is released afterwards follows from it: where numbers are clipped, their grids, and the prior
 that channels are designed for. So it is drawn once, written down before it is used, and published.
@@ -33,14 +33,14 @@ _BIN, _COLUMN = "bin", "noisy_count"
 _LEAST_EPSILON = 1e-6
 
 
-class NoisyLook(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a look, which are published as they are.
+class NoisyPilot(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a pilot, which are published as they are.
 
     Attributes:
-        epsilon: ε of the look.
+        epsilon: ε of the pilot.
     """
 
-    label: ClassVar[str] = "look"
+    label: ClassVar[str] = "pilot"
 
     epsilon: float
 
@@ -48,8 +48,8 @@ class NoisyLook(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "epsilon", checked_epsilon(self.epsilon))
         if self.epsilon < _LEAST_EPSILON:
             raise ParameterError(
-                f"epsilon of a look must be at least {_LEAST_EPSILON:g}, got {self.epsilon:g}: "
-                "less shows nothing; give a larger share (look=0.02, --look 0.02)"
+                f"epsilon of a pilot must be at least {_LEAST_EPSILON:g}, got {self.epsilon:g}; "
+                "give a larger share (pilot=0.02, --pilot 0.02)"
             )
 
     @property
@@ -59,34 +59,34 @@ class NoisyLook(msgspec.Struct, frozen=True, kw_only=True):
 
     def parameters(self) -> dict[str, float]:
         """Its numbers, by the names that people are shown."""
-        return {"epsilon of the look": self.epsilon}
+        return {"epsilon of the pilot": self.epsilon}
 
     def loss(self) -> tuple[LossAtom, ...]:
         """Its privacy loss, largest first: 2/σ at most."""
         return noisy_counts_loss(self.noise_scale)
 
-    def draw(self, counts: IntArray, bins: Categories, add_noise: NoiseSource) -> DrawnLook:
+    def draw(self, counts: IntArray, bins: Categories, add_noise: NoiseSource) -> DrawnPilot:
         """Noisy counts of every bin, empty ones too, from true ones; axes `[bin]`."""
         noisy = add_noise(counts, self.noise_scale)
-        return DrawnLook(statistic=self, bins=bins, noisy_counts=noisy)
+        return DrawnPilot(statistic=self, bins=bins, noisy_counts=noisy)
 
-    def read(self, table: pl.DataFrame, bins: Categories) -> DrawnLook:
-        """The look, from its published table.
+    def read(self, table: pl.DataFrame, bins: Categories) -> DrawnPilot:
+        """The pilot, from its published table.
 
         Raises:
-            FormatError: If the table is not that of a look at these bins.
+            FormatError: If the table is not that of a pilot with these bins.
         """
         import polars as pl
 
         expected = _labels(bins)
         sound = table.columns == [_BIN, _COLUMN] and table.schema[_COLUMN] == pl.Int64
         if not sound or table[_COLUMN].null_count() or not table[_BIN].equals(expected):
-            raise FormatError("the table of the look is not one noisy count for every bin")
-        return DrawnLook(statistic=self, bins=bins, noisy_counts=table[_COLUMN].to_numpy())
+            raise FormatError("the table of the pilot is not one noisy count for every bin")
+        return DrawnPilot(statistic=self, bins=bins, noisy_counts=table[_COLUMN].to_numpy())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DrawnLook:
+class DrawnPilot:
     """A look with its noise: public from here on.
 
     Attributes:
@@ -95,7 +95,7 @@ class DrawnLook:
         noisy_counts: Units in each bin, with noise; axes `[bin]`.
     """
 
-    statistic: NoisyLook
+    statistic: NoisyPilot
     bins: Categories
     noisy_counts: IntArray
 

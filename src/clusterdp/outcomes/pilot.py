@@ -1,4 +1,4 @@
-"""From a look, a noisy histogram of all units, to clipped numbers, their grids and a prior.
+"""From a pilot, a noisy histogram of all units, to clipped numbers, their grids and a prior.
 
 **Bins** are fixed before any outcome is read, and cover every value there can be. A finite outcome
 has a bin for each of its values. A number has bins that widen with the distance from zero, or from
@@ -9,7 +9,7 @@ of ten, as far as these are lattice points. Both sides of a cut are edges.
 doubt that little lies beyond it. A wrong shape costs precision and nothing else.
 
 What follows is a pure function of what is published. Whatever it is, estimates are unbiased for the
-clipped outcomes, so that a poor look costs precision alone.
+clipped outcomes, so that a poor pilot costs precision alone.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp._text import exact
+from clusterdp.outcomes.baseline import base_measure, place_grids
 from clusterdp.outcomes.categories import Categories, TooManyCategoriesError
 from clusterdp.outcomes.grid import Density, Grid, needed_points
 from clusterdp.outcomes.number import Number
-from clusterdp.outcomes.reference import base_measure, place_grids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +40,8 @@ MOST_BINS = 512
 _LEADING = ((10, 12, 15, 20, 25, 30, 40, 50, 60, 80), (10, 20, 50), (10, 30), (10,), ())
 
 
-def look_space(declared: DeclaredOutcomes) -> Categories:
-    """The bins of a look, jointly over outcomes: a row is in the bin at or below its numbers."""
+def pilot_space(declared: DeclaredOutcomes) -> Categories:
+    """The bins of a pilot, jointly over outcomes: a row is in the bin at or below its numbers."""
     for leading in _LEADING[:-1]:
         with suppress(TooManyCategoriesError):
             return _with_bins(declared, leading)
@@ -86,7 +86,7 @@ _CLIPPED = 0.01
 # sake has a million times the variance.
 _HIDDEN, _HIDDEN_OF_SPREAD = 0.08, 0.5
 # Sums of so many neighbouring bins show units where they are so many deviations above zero. Of a
-# thousand looks at 70 bins, noise alone passes in about one: the fewer bins, the longer its tail.
+# thousand pilots of 70 bins, noise alone passes in about one: the fewer bins, the longer its tail.
 _WINDOWS = {1: 8.0, 2: 7.0, 4: 6.0, 8: 5.5}
 # As many show whole numbers, or numbers between them.
 _SEEN = 6.0
@@ -99,7 +99,7 @@ _ATOMS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NumberLook:
+class NumberPilot:
     """Noisy counts of a number's bins.
 
     Attributes:
@@ -107,7 +107,7 @@ class NumberLook:
         cuts: Steps at which its range is cut.
         counts: Units in each bin, with noise; axes `[bin]`.
         variances: The variance of that noise; axes `[bin]`.
-        n_units: How many units have the number, as far as the look shows it.
+        n_units: How many units have the number, as far as the pilot shows it.
     """
 
     bins: Grid
@@ -174,7 +174,7 @@ class NumberLook:
         return found
 
     def _whole_steps(self) -> int | None:
-        """How many steps make one, if the look shows small whole numbers and nothing between."""
+        """How many steps make one, if the pilot shows small whole numbers and nothing between."""
         number, points = self.bins.number, np.array(self.bins.points)
         if number.unit > 1 or number.low != 0:
             return None
@@ -238,12 +238,12 @@ _DIGITS = 9
 def settle_outcomes(
     bins: Categories, noisy_counts: IntArray, variance: float, n_units: int
 ) -> tuple[Categories, tuple[float, ...]]:
-    """The categories that rows are released in, and how the look shows them distributed.
+    """The categories that rows are released in, and how the pilot shows them distributed.
 
     Numbers are clipped, and have their grids.
 
     Args:
-        bins: The bins of the look, from `look_space`.
+        bins: The bins of the pilot, from `pilot_space`.
         noisy_counts: Units in each bin, with noise; axes `[bin]`.
         variance: The variance of the noise.
         n_units: How many units there are.
@@ -251,10 +251,10 @@ def settle_outcomes(
     Raises:
         ParameterError: If clipped outcomes cannot be released. The declared ones can.
     """
-    looks = _looks(bins, noisy_counts, variance, n_units)
-    inside = {name: _clipped(name, look, bins.declared) for name, look in looks.items()}
+    pilots = _pilots(bins, noisy_counts, variance, n_units)
+    inside = {name: _clipped(name, pilot, bins.declared) for name, pilot in pilots.items()}
     declared = _with_ranges(bins.declared, inside)
-    atoms = {name: look.atoms(inside[name]) for name, look in looks.items()}
+    atoms = {name: pilot.atoms(inside[name]) for name, pilot in pilots.items()}
     frequencies = nearest_distribution(noisy_counts / n_units)
     table = _table(bins, frequencies)
     densities = {
@@ -275,35 +275,35 @@ def _trust(frequencies: FloatArray, variance: float) -> float:
     return max(0.0, 1 - noise / distance) if distance > 0 else 0.0
 
 
-def _looks(
+def _pilots(
     bins: Categories, noisy_counts: IntArray, variance: float, n_units: int
-) -> dict[str, NumberLook]:
+) -> dict[str, NumberPilot]:
     """What is seen of each number on its own, by name."""
     counts, n_bins = (_table(bins, one) for one in (noisy_counts, np.ones(len(noisy_counts))))
-    looks = {}
+    pilots = {}
     for one in bins.outcomes:
         if one.grid is None:
             continue
         missing = _margin(counts, one.axis)[one.n_known :].sum()  # the last level, if there is one
-        looks[one.name] = NumberLook(
+        pilots[one.name] = NumberPilot(
             bins=one.grid,
             cuts=bins.declared.cuts(one.name),
             counts=_margin(counts, one.axis)[: one.n_known],
             variances=variance * _margin(n_bins, one.axis)[: one.n_known],
             n_units=int(np.clip(n_units - missing, 0, n_units)),
         )
-    return looks
+    return pilots
 
 
-def _clipped(name: str, look: NumberLook, declared: DeclaredOutcomes) -> Number:
+def _clipped(name: str, pilot: NumberPilot, declared: DeclaredOutcomes) -> Number:
     """The range of a number.
 
-    Rows were checked against implications on the lattice of the declared range. A number in one
+    Rows were checked against constraints on the lattice of the declared range. A number in one
     keeps that lattice and its lower end, from which steps are counted: then a row that broke no
-    implication cannot break one.
+    constraint cannot break one.
     """
-    number, inside = look.bins.number, look.clipped()
-    if any(implication.cuts(name, number) for implication in declared.implications):
+    number, inside = pilot.bins.number, pilot.clipped()
+    if any(constraint.cuts(name, number) for constraint in declared.constraints):
         return Number(number.low, inside.high, float(number.unit))
     return inside
 

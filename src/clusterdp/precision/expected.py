@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.metric import OBSERVED
 from clusterdp.outcomes.space import metric_moments
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
-    from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.space import CategorySpace
 
 
@@ -25,29 +24,6 @@ if TYPE_CHECKING:
 _KINDS = 8
 # Stands for a mass of zero, so that its inverse exists.
 _TINY = 1e-300
-# What is assumed where nothing is declared.
-UNIFORM = "all outcomes were taken to be equally likely, because no reference was given"
-# The share of units that are taken to have an outcome which may be missing, if nobody said more.
-MOST_OBSERVED = 0.9
-REMEDY = "give reference=... (--reference), what you expect of outcomes"
-
-
-class Scenario(NamedTuple):
-    """All that a plan is made from.
-
-    Attributes:
-        layout: Clusters, arms and cell sizes.
-        space: The outcome space.
-        reference: What outcomes are thought to be like.
-    """
-
-    layout: Layout
-    space: CategorySpace
-    reference: ExpectedOutcomes
-
-    def moments(self) -> list[tuple[float, float]]:
-        """The mean and the standard deviation that are expected of each metric."""
-        return metric_moments(self.space, self.reference.overall(self.layout))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,43 +44,54 @@ class ExpectedOutcomes:
         """Whether clusters are thought to differ: only then can noisy counts be worth it."""
         return bool(np.ptp(self.kinds, axis=(0, 1)).max() > 1e-9)
 
-    def of_clusters(self, clusters: IntArray) -> FloatArray:
-        """The distributions of some clusters; axes `[cluster, arm or 1, category]`."""
-        return self.kinds[clusters % len(self.kinds)]
 
-    def overall(self, layout: Layout) -> FloatArray:
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """A question as it is seen before any outcome is read: all that a prediction is made from.
+
+    Attributes:
+        layout: Clusters, arms and cell sizes.
+        space: The outcome space.
+        baseline: What outcomes are thought to be like.
+    """
+
+    layout: Layout
+    space: CategorySpace
+    baseline: ExpectedOutcomes
+
+    @cached_property
+    def probs(self) -> FloatArray:
+        """The distribution of every cell; axes `[cluster, arm or 1, category]`."""
+        return self.baseline.kinds[np.arange(len(self.layout.clusters)) % len(self.baseline.kinds)]
+
+    @cached_property
+    def overall(self) -> FloatArray:
         """The distribution of all units together; axes `[category]`."""
-        probs = self.of_clusters(np.arange(len(layout.clusters)))
-        weights = layout.sizes[..., np.newaxis] / layout.n_units
-        return np.asarray((weights * probs).sum(axis=(0, 1)))
+        weights = self.layout.sizes[..., np.newaxis] / self.layout.n_units
+        return np.asarray((weights * self.probs).sum(axis=(0, 1)))
+
+    @property
+    def weights(self) -> FloatArray:
+        """How much the variance of each metric counts in what is minimised; axes `[metric]`."""
+        return self.space.metric_weights(self.overall if self.baseline.is_declared else None)
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether there are several metrics, so that one channel serves them all."""
+        return len(self.space.metric_values()) > 1
+
+    def moments(self) -> list[tuple[float, float]]:
+        """The mean and the standard deviation that are expected of each metric."""
+        return metric_moments(self.space, self.overall)
 
 
-def assumed_of(space: Categories, scenario: Scenario) -> str:
-    """What is assumed of the outcomes of a question, and why."""
-    expected = ", ".join(
-        f"{metric} with mean {mean:.4g} and standard deviation {std:.4g}"
-        for metric, (mean, std) in zip(space.declared.metrics, scenario.moments(), strict=True)
-    )
-    why = "as the reference" if scenario.reference.is_declared else f"{UNIFORM}; {REMEDY}"
-    return f"{expected}: {why}"
-
-
-def observed_assumed(outcome: str) -> str:
-    """What is assumed of an outcome that may be missing, if its reference does not say it."""
-    name = f"{outcome}{OBSERVED}"
-    return (
-        f"{outcome} is taken to be observed for {MOST_OBSERVED:.0%} of units, because no reference "
-        f"says so; give what you expect: reference {name}=... (--reference {name}=0.8)"
-    )
-
-
-def uniform_reference(space: CategorySpace) -> ExpectedOutcomes:
+def uniform_baseline(space: CategorySpace) -> ExpectedOutcomes:
     """Nothing is known."""
     probs = np.full((1, 1, space.n_categories), 1 / space.n_categories)
     return ExpectedOutcomes(kinds=probs, is_declared=False)
 
 
-def histogram_reference(
+def histogram_baseline(
     space: CategorySpace,
     histogram: Sequence[float],
     within_share: float = 1.0,
@@ -136,11 +123,6 @@ def histogram_reference(
     weights = _kind_weights(cluster_sizes)
     kinds = _kinds(space.metric_values()[0], probs, within_share, weights)
     return ExpectedOutcomes(kinds=kinds[:, np.newaxis])
-
-
-def cell_reference(probs: FloatArray) -> ExpectedOutcomes:
-    """A distribution for every cell; axes `[cluster, arm, category]`."""
-    return ExpectedOutcomes(kinds=probs / probs.sum(axis=-1, keepdims=True))
 
 
 def _kind_weights(cluster_sizes: IntArray | None) -> FloatArray:

@@ -1,0 +1,200 @@
+"""Draft an experiment file from the names and declared types of a table's columns.
+
+No value of a column is read that the owner did not name as public, nor what files and databases
+know of values: least and largest ones, how many are missing, how many differ. A draft is the same,
+byte by byte, whatever outcomes are. What only people can know, allowed values, baselines and ε, it
+leaves open.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clusterdp._text import counted, plain_text
+from clusterdp.errors import missing_column
+from clusterdp.privacy.statement import PrivacyStatement
+from clusterdp.sources.opening import declared_columns, public_columns
+from clusterdp.spec._experiment_text import OPEN, to_key, to_value
+from clusterdp.spec.experiment import relative_to
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from clusterdp.sources.opening import DeclaredColumns
+    from clusterdp.sources.source import NamedSource
+
+_HEADER = f"""\
+# One experiment, declared once. Edit it before you look at outcomes.
+# `clusterdp init` drafted it from column names and types, and read no outcome.
+# Fill in each "{OPEN}", and each [] of an outcome. Delete outcomes that you do not publish.
+"""
+_TYPES = [
+    '# types: "binary"; "count", max = 5; "number", range = [0, 200]; "labels", values = ["no",',
+    '#   "yes"]; "values", values = [0, 9.99]; "bins", edges = [0, 10, 100]',
+    "# missing = true if some units have no value",
+    "# baseline = 0.3 or { mean = 3, sd = 12 }: for planning; published; never from this table",
+]
+_MOST_ARMS = 8
+
+
+class ExperimentDraft(NamedTuple):
+    """A draft of an experiment file.
+
+    Attributes:
+        text: The file.
+        found: What was read, in words.
+    """
+
+    text: str
+    found: list[str]
+
+
+class PublicColumns(NamedTuple):
+    """The columns that the owner named as public; None where they named none."""
+
+    unit: str | None = None
+    arm: str | None = None
+    cluster: str | None = None
+
+    @property
+    def named(self) -> list[str]:
+        """Those that were named."""
+        return [name for name in self if name is not None]
+
+
+def draft_experiment(source: NamedSource, public: PublicColumns, out: Path) -> ExperimentDraft:
+    """The draft of an experiment file for a table.
+
+    Args:
+        source: The table.
+        public: The columns whose values may be read.
+        out: Where the file is going to be: paths in it are relative to its folder.
+
+    Raises:
+        DataError: If the table cannot be read, or lacks a column.
+    """
+    declared = declared_columns(source)
+    for part, name in public._asdict().items():
+        if name is not None and name not in declared.types:
+            raise missing_column(name, part, declared.types)
+    values = public_columns(source, public.named) if public.named else None
+    lines = [
+        _HEADER,
+        *_table_lines(source, public, values, out),
+        "",
+        *_outcome_lines(declared, public),
+        "",
+        *_ANALYSIS,
+        "",
+        *_privacy_lines(),
+        "",
+        *_ABOUT,
+    ]
+    return ExperimentDraft("\n".join(lines) + "\n", _found(declared, public, values))
+
+
+def _table_lines(
+    source: NamedSource, public: PublicColumns, values: pl.DataFrame | None, out: Path
+) -> list[str]:
+    lines = ["[table]", f"source = {to_value(relative_to(source.name, out.parent))}"]
+    if source.query is not None:
+        lines.append(f"query = {to_value(source.query)}")
+    if source.delimiter is not None:
+        lines.append(f"delimiter = {to_value(source.delimiter)}")
+    lines += [
+        f"unit = {to_value(public.unit or OPEN)}  # ids, one row per unit. Published.",
+        '# unit_name = "user"  # what texts call a unit',
+        f"arm = {to_value(public.arm or OPEN)}  # treatment arms. Published.",
+        _control_line(public, values),
+        "# shares = { 0 = 0.5, 1 = 0.5 }  # planned shares of arms, for the SRM check. Published.",
+        f"cluster = {to_value(public.cluster)}  # arms are compared within clusters. Published."
+        if public.cluster
+        else '# cluster = "market"  # optional: arms are compared within clusters. Published.',
+        '# passthrough = ["device"]  # other columns to publish unchanged; none by default',
+        '# randomization_unit = "school"  # if whole groups were assigned to an arm',
+    ]
+    return lines
+
+
+def _control_line(public: PublicColumns, values: pl.DataFrame | None) -> str:
+    """The control arm, where the arms are 0 and 1 or nobody said which column has them."""
+    if public.arm is None or values is None:
+        return '# control = "A"  # needed unless arms are 0 and 1'
+    arms = values[public.arm].unique().drop_nulls().sort().to_list()
+    if {str(arm) for arm in arms} == {"0", "1"}:
+        return "control = 0"
+    listed = ", ".join(plain_text(str(arm)) for arm in arms[:_MOST_ARMS])
+    return f'control = "{OPEN}"  # one of {listed}{", ..." if len(arms) > _MOST_ARMS else ""}'
+
+
+def _outcome_lines(declared: DeclaredColumns, public: PublicColumns) -> list[str]:
+    lines = ["[outcomes]  # protected. Declare what is possible, not what you see in the data."]
+    for name, kind in declared.types.items():
+        if name not in public.named:
+            lines.append(_outcome_line(name, kind))
+    return [*lines, *_TYPES]
+
+
+def _outcome_line(name: str, kind: pl.DataType | None) -> str:
+    """An outcome as far as its declared type says what it is."""
+    import polars as pl
+
+    entry: dict[str, Any] = {"type": OPEN}
+    if kind is None or kind.is_integer():
+        return f"{to_key(name)} = {to_value(entry)}  # binary, count or number?"
+    if kind == pl.Boolean:
+        entry = {"type": "binary"}
+    elif kind.is_float() or kind.is_decimal():
+        entry = {"type": "number", "range": []}
+    elif isinstance(kind, pl.String | pl.Categorical | pl.Enum):
+        entry = {"type": "labels", "values": []}
+    else:
+        return f"# {to_key(name)} is a {type(kind).__name__.lower()}, which cannot be an outcome"
+    return f"{to_key(name)} = {to_value(entry)}"
+
+
+_ANALYSIS = [
+    "[analysis]",
+    '# primary = "visit"  # the metric the experiment is judged by',
+    'constraints = []  # always true in your system, such as "order -> visit"; less noise',
+    "breakdowns = []  # public columns analysts will segment by; each uses part of epsilon",
+    'metrics = []  # thresholds and products to make exact, such as "spend >= 50"',
+    'optimize_for = "balanced"  # or "overall", "breakdowns", "segments:0.05"',
+]
+_ABOUT = [
+    "[about]  # published with the folder; cannot be added later",
+    'title = ""',
+    'contact = ""  # whom to ask; also description, collected, licence, approved_by, reason',
+    "",
+    "[output]",
+    'folder = "published"',
+]
+
+
+def _privacy_lines() -> list[str]:
+    return [
+        "[privacy]",
+        *(f"# {epsilon}: {PrivacyStatement(epsilon=epsilon).short}" for epsilon in (1, 2, 4)),
+        f'epsilon = "{OPEN}"',
+        '# ledger = "budget.db"  # counts this release against the budget of these units',
+        '# population = "shop-users"',
+    ]
+
+
+def _found(
+    declared: DeclaredColumns, public: PublicColumns, values: pl.DataFrame | None
+) -> list[str]:
+    """What was read of a table, in words."""
+    found = [counted(len(declared.types), "column")]
+    if declared.n_rows is not None:
+        found.append(counted(declared.n_rows, "row"))
+    if values is not None and public.arm is not None:
+        found.append(counted(values[public.arm].n_unique(), "arm"))
+    if values is not None and public.cluster is not None:
+        found.append(counted(values[public.cluster].n_unique(), "cluster"))
+    if values is not None and public.unit is not None:
+        several = values[public.unit].is_duplicated().any()
+        found.append("duplicate ids (see aggregate)" if several else "no duplicate ids")
+    return found

@@ -1,0 +1,58 @@
+"""A plan, a preview and the card of a published folder expect the same of effects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from clusterdp.published.folder import read_files
+from clusterdp.published.visible import what_is_visible
+from clusterdp.storage.reading import open_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PEOPLE = pl.select(user=pl.int_range(6000)).with_columns(
+    arm=pl.col("user") % 2,
+    city=pl.col("user").hash(1) % 9,
+    a=pl.col("user").hash(2) % 2,
+    b=pl.col("user").hash(3) % 4,
+)
+ONE: dict[str, Any] = {"outcomes": {"b": "0..3"}, "baseline": [0.4, 0.3, 0.2, 0.1]}
+TWO: dict[str, Any] = {"outcomes": {"a": "0,1", "b": "0..3"}, "question": ["a=1", "b=2"]}
+MISSING: dict[str, Any] = {**TWO, "missing": ["b"], "baseline": {"a": "0.5", "b": "mean:1,std:1"}}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ONE,
+        {**ONE, "within_share": 0.4, "counts_share": 0.05},
+        {**ONE, "mechanism": "uniform-prior-dp"},
+        {**ONE, "mechanism": "noisy-histogram"},
+        TWO,
+        MISSING,
+    ],
+    ids=["designed", "counts", "redrawn", "no rows", "two questions", "missing"],
+)
+def test_plan_preview_and_card_agree(asked: dict[str, Any], tmp_path: Path) -> None:
+    options = {"unit": "user", "arm": "arm", "cluster": "city", "epsilon": 2, **asked}
+    plan = cdp.plan(PEOPLE, **options)
+    questions = plan.to_dict().get("questions", [plan.to_dict()])
+    planned = {
+        metric: one["std_error"]
+        for question in questions
+        for metric, one in question["visible"]["all units"].items()
+    }
+    shown = cdp.preview(PEOPLE, plan).content["expected"]
+    cdp.publish(PEOPLE, plan, out=tmp_path / "out")
+    release, manifest = read_files(open_folder(tmp_path / "out"))
+    channels = [question.channel for question in release.questions]
+    card = what_is_visible(manifest, release.layout, channels).to_dict()["all units"]
+    assert planned
+    for metric, expected in planned.items():
+        assert shown[metric]["std_error"] == pytest.approx(expected, rel=0.01)
+        assert card[metric]["std_error"] == pytest.approx(expected, rel=0.01)

@@ -1,0 +1,66 @@
+"""Words and shapes that no reader should meet, and what to write instead."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Anywhere: documents, templates, code, comments.
+EVERYWHERE = {
+    r"whoever|whomever|somebody|anybody": "name the actor: reader, owner, analyst",
+    r"(tell|tells|told|telling)( \w+)? of\b": "shows, describes",
+    r"(tell|tells|told|telling) \w*\s?apart": "distinguish",
+    r"cannot be told|can be told": "not significantly different; cannot be distinguished",
+    r"\bof no\b|(?-i:\b(is|are) none\b)|nothing but\b": "say what is",
+    r"beforehand|thought before": "in advance; before the release",
+    r"those (exposed|observed|whom?)\b": "compliers; units with an observed outcome",
+    r"all at once": "simultaneous",
+    r"suspicion|suspects\b": "how sure a reader is",
+    r"next to nothing|means? little|hold together|holds together": "say what is",
+    r"carr(y|ies|ied) out": "publish, run",
+    r"false alarms?": "false positive",
+    r"kept columns?": "passthrough column",
+    r"privacy share": "variance due to privacy",
+    r"judged together": "multiple-testing family",
+    r"wherever the data": "data sources",
+}
+# In prose that people read on purpose: documents and pages, outside code.
+IN_PROSE = {
+    r"refus(e|es|ed|al|als|ing)\b": "reject",
+    r"promis(e|es|ed|ing)\b": "guarantee",
+    r"neighbou?rs\b|neighbouring": "neighboring tables",
+    r"\beveryone\b": "all units",
+    r"\bchannels?\b": "randomizer",
+    r"\bnets?\b": "safety check",
+    r"debiased outcomes?": "debiased column",
+    r"cut by\b": "segment by",
+    r"std errors?": "standard error (SE)",
+    r"outcome spaces?": "allowed values",
+    r"colour|behaviour|honour|centre\b|\bgrey\b|optimis|minimis|labelled": "American",
+}
+
+
+class Found(NamedTuple):
+    """A forbidden word, and where it is."""
+
+    line: int
+    word: str
+    instead: str
+
+
+def forbidden(text: str, rules: dict[str, str]) -> Iterator[Found]:
+    """The forbidden words of a text, in any case; a line may end within one."""
+    for pattern, instead in rules.items():
+        for found in re.finditer(pattern.replace(" ", r"\s+(?:#\s)?"), text, re.IGNORECASE):
+            yield Found(text.count("\n", 0, found.start()) + 1, found[0], instead)
+
+
+def without_code(text: str) -> str:
+    """Markdown with its code blanked out, line by line."""
+    fences = re.compile(r"^[ >]*```.*?^[ >]*```$", re.DOTALL | re.MULTILINE)
+    text = fences.sub(lambda found: "\n" * found[0].count("\n"), text)
+    text = re.sub(r"`[^`\n]+`", "``", text)
+    return re.sub(r"\]\([^)\s]+\)", "]()", text)
