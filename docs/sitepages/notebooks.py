@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 # Where pages of the site are, seen from the notebooks.
 _SITE = ".."
-_START = "The example that this folder of guides begins with:"
+_START = "The code of *Your first release*, which this page continues:"
 
 Cell = dict[str, Any]
 
@@ -20,7 +20,7 @@ def to_notebook(page: Page, printed: list[str], start: Page | None = None) -> di
     Args:
         page: The page.
         printed: What each of its blocks printed; empty texts where nothing was.
-        start: The README of its folder, whose code comes first; None for the README itself.
+        start: The page whose code comes first, or None.
     """
     cells = [] if start is None else _start_cells(start)
     begin = 0
@@ -48,6 +48,8 @@ def to_python(block: Block) -> str | None:
         return "\n".join(f"!{line}" for line in lines).replace("\\\r", "\\\n")
     if block.language == "sql":
         return f'import duckdb\n\nprint(duckdb.sql("""\n{code}\n"""))'
+    if block.language == "toml":
+        return f"%%writefile experiment.toml\n{code}"
     return None
 
 

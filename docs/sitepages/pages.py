@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1]
-# Folders of guides. Pages of a folder go on from what the code of its README made.
-FOLDERS = (
-    "tutorials",
-    "owner",
-    "questions",
-    "guides",
-    "running",
-    "mathematics",
-    "command_line",
-)
+# Folders whose code is run. Pages are in the order of docs/index.md.
+FOLDERS = ("start", "owner", "analyst", "operate", "reference", "explanation")
+# Pages of these folders continue the code of the first page of all.
+CONTINUED = ("owner", "analyst", "operate")
+START = "start/first_release.md"
+# Languages that are run.
+RUN = ("python", "sh", "sql", "r")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+\.md)(#[\w-]+)?\)")
 
@@ -69,6 +66,11 @@ class Page:
         ]
 
     @property
+    def runs(self) -> bool:
+        """Whether some of its code is run, so that it is a notebook, too."""
+        return any(block.language in RUN for block in self.blocks)
+
+    @property
     def notebook_name(self) -> str:
         """The file name of the same page as a notebook."""
         return f"{self.path.parent.name}_{self.path.stem}.ipynb"
@@ -88,7 +90,11 @@ class Page:
 
 
 def guides(folder: str) -> list[Page]:
-    """The pages of a folder of guides, the README first, then in the order of its links."""
-    first = Page.read(DOCS / folder / "README.md")
-    names = dict.fromkeys(target for _, target in first.links() if "/" not in target)
-    return [first, *(Page.read(first.path.parent / name) for name in names)]
+    """The pages of a folder, in the order of the links of docs/index.md."""
+    names = dict.fromkeys(target for _, target in Page.read(DOCS / "index.md").links())
+    return [Page.read(DOCS / name) for name in names if name.startswith(f"{folder}/")]
+
+
+def start_of(page: Page) -> Page | None:
+    """The page whose code comes before that of another; None if nothing does."""
+    return Page.read(DOCS / START) if page.path.parent.name in CONTINUED else None

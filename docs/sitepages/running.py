@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sitepages.pages import guides
+from sitepages.pages import guides, start_of
 
 if TYPE_CHECKING:
     from sitepages.pages import Block, Page
@@ -38,25 +39,27 @@ class _Terminal(io.StringIO):
 
 
 def run_folder(folder: str) -> dict[str, list[str]]:
-    """What each block of each guide prints, by the name of the page.
+    """What each block of each page prints, by the name of the page.
 
-    The README runs first. Every other page goes on from the names that it made. Files are written
-    into the working directory, which all pages of a folder share.
+    Where pages continue another one, that one runs first. Files are written into the working
+    directory, which all pages of a folder share.
 
     Raises:
         GuideError: If a block fails; it names the page and the line.
     """
-    first, *others = guides(folder)
+    pages = guides(folder)
     names: dict[str, Any] = {"__name__": "__main__"}
-    printed = {first.path.name: _run_page(first, names)}
-    return printed | {page.path.name: _run_page(page, dict(names)) for page in others}
+    start = start_of(pages[0])
+    if start is not None:
+        _run_page(start, names)
+    return {page.path.name: _run_page(page, dict(names)) for page in pages}
 
 
 def _run_page(page: Page, names: dict[str, Any]) -> list[str]:
-    return [_run_block(page, block, names) for block in page.blocks]
+    return [run_block(page, block, names) for block in page.blocks]
 
 
-def _run_block(page: Page, block: Block, names: dict[str, Any]) -> str:
+def run_block(page: Page, block: Block, names: dict[str, Any]) -> str:
     """What a block prints; nothing if its language is not run."""
     printed = _Terminal()
     try:
@@ -106,11 +109,22 @@ def _run_r(code: str, _: dict[str, Any]) -> None:
         sys.stdout.write(done.stdout)
 
 
+def _write_experiment(code: str, _: dict[str, Any]) -> None:
+    """An experiment file is where commands that follow it find it."""
+    Path("experiment.toml").write_text(code, encoding="utf-8")
+
+
 def _leave(_: str, __: dict[str, Any]) -> None:
     """Blocks in other languages are shown and not run."""
 
 
-_RUNNERS = {"python": _run_python, "sh": _run_commands, "sql": _run_query, "r": _run_r}
+_RUNNERS = {
+    "python": _run_python,
+    "sh": _run_commands,
+    "sql": _run_query,
+    "r": _run_r,
+    "toml": _write_experiment,
+}
 
 
 def main() -> None:
