@@ -4,20 +4,26 @@
 
 Each line is a design whose outcomes do not depend on the arm, so that every effect is zero. In each
 replicate the table is drawn anew, released by one plan and estimated by `estimate`, all through the
-functions that people call. Beside it stands what true outcomes give, in the same tables. Lines run
-on all cores, and have the time that they are given: two cores need two hours for all of them.
-Writes `docs/studies/release_coverage.md`.
+functions that people call. Beside it stands what true outcomes give, in the same tables.
+
+Lines run on all cores, and stop after a stated time: two cores need about five hours for all
+replicates. What was measured is kept in `build/release_coverage`, so that the next run goes on
+where this one stopped; a change of the program begins anew. Writes
+`docs/studies/release_coverage.md`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import pickle
 import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
@@ -38,8 +44,12 @@ if TYPE_CHECKING:
     from clusterdp.estimation.effects.effect import Effect
 
 N_REPLICATES, N_TESTS = 2000, 8000
-# What all lines may take together; a line that is cut off says how many replicates it has.
+# What one run may take; a line that is cut off says how many replicates it has.
 MINUTES = 120.0
+# Replicates that share a plan, and are kept together.
+_AT_ONCE = 250
+_ROOT = Path(__file__).parents[1]
+_KEPT = _ROOT / "build" / "release_coverage"
 EPSILONS = (1.0, 2.0, 4.0)
 PURPOSES = ("overall", None, "segments")
 # What is wanted: of coverage, of the mean standard error, of its 5th and 95th percentile, and of
@@ -456,6 +466,21 @@ class Replicates(NamedTuple):
     predicted: tuple[float, ...]
     clips: FloatArray
 
+    @classmethod
+    def together(cls, parts: list[Replicates]) -> Replicates:
+        """All replicates of the same design, purpose and ε."""
+        private, plain = (
+            tuple(np.concatenate(kind) for kind in zip(*every, strict=True))
+            for every in ([one.private for one in parts], [one.plain for one in parts])
+        )
+        return parts[0]._replace(
+            private=private,
+            plain=plain,
+            tests=[rejects for one in parts for rejects in one.tests],
+            predicted=tuple(np.mean([one.predicted for one in parts], axis=0)),
+            clips=np.concatenate([one.clips for one in parts]),
+        )
+
     def lines(self) -> list[Line]:
         """A line for each kind of effects."""
         of_kinds = zip(self.kinds, self.private, self.plain, self.predicted, strict=False)
@@ -676,58 +701,65 @@ def _line(
 
 
 class Task(NamedTuple):
-    """One design, purpose and ε, by the place of the design, with the time that it has."""
+    """Some replicates of one design, purpose and ε, and the file that keeps them."""
 
     study: int
     purpose: str | None
     epsilon: float
-    n_wanted: int
-    seconds: float
+    part: int
+    file: Path
 
 
 def lines(studies: tuple[Study, ...], minutes: float) -> Iterator[Line | HomogeneityLine]:
-    """Every design, purpose and ε, on all cores, within the time there is.
+    """Every design, purpose and ε: what was measured before, and what there is time for now.
 
-    A line has a share of it by what a replicate costs: the first ones show that.
+    All lines get their first replicates before any gets more.
     """
-    n_cores = os.cpu_count() or 1
+    folder = _KEPT / _program_hash()
+    folder.mkdir(parents=True, exist_ok=True)
     every = [
-        Task(
-            STUDIES.index(study),
-            purpose,
-            epsilon,
-            # Tests of homogeneity want more replicates than intervals.
-            N_TESTS if "differences" in study.asked else N_REPLICATES,
-            0.0,
-        )
-        for study in studies
+        Task(index, purpose, epsilon, part, folder / f"{index}-{purpose}-{epsilon:g}-{part}")
+        for index, study in enumerate(STUDIES)
+        if study in studies
         for purpose in study.purposes
         for epsilon in study.epsilons
+        # Tests of homogeneity want more replicates than intervals.
+        for part in range((N_TESTS if "differences" in study.asked else N_REPLICATES) // _AT_ONCE)
     ]
-    with ProcessPoolExecutor(n_cores) as pool:
-        costs = list(pool.map(_cost, every))
-        whole = sum(costs)
-        timed = [
-            one._replace(seconds=60 * minutes * n_cores * cost / whole)
-            for one, cost in zip(every, costs, strict=True)
-        ]
-        for found in pool.map(_measure, timed):
-            yield from found.lines()
-            if found.tests:
-                yield HomogeneityLine(found.what, len(found.tests), float(np.mean(found.tests)))
+    todo = sorted((one for one in every if not one.file.exists()), key=lambda one: one.part)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_measure, todo, [time.monotonic() + 60 * minutes] * len(todo)))
+    for first in every:
+        if first.part:
+            continue
+        parts = [one.file for one in every if one[:3] == first[:3] and one.file.exists()]
+        if not parts:
+            continue
+        found = Replicates.together([pickle.loads(one.read_bytes()) for one in parts])  # noqa: S301 - our own files
+        yield from found.lines()
+        if found.tests:
+            yield HomogeneityLine(found.what, len(found.tests), float(np.mean(found.tests)))
 
 
-def _measure(task: Task) -> Replicates:
+def _program_hash() -> str:
+    """A name for the program that is measured: its sources, and this bench."""
+    sources = sorted((_ROOT / "src").rglob("*.py"))
+    digest = hashlib.sha256()
+    for source in [*sources, Path(__file__)]:
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _measure(task: Task, end: float) -> None:
+    """Measure and keep some replicates, unless the time is up."""
+    seconds = end - time.monotonic()
+    if seconds < 0:
+        return
     warnings.simplefilter("ignore", cdp.OwnerNotice)
     study = STUDIES[task.study]
-    return replicate(study, task.purpose, task.epsilon, task.n_wanted, seconds=task.seconds)
-
-
-def _cost(task: Task) -> float:
-    """How long all replicates of a line take, from a few."""
-    few, begun = 10, time.monotonic()
-    _measure(task._replace(n_wanted=few, seconds=1e9))
-    return (time.monotonic() - begun) / few * task.n_wanted
+    found = replicate(study, task.purpose, task.epsilon, _AT_ONCE, seconds=seconds)
+    if len(found.clips) == _AT_ONCE:
+        task.file.write_bytes(pickle.dumps(found))
 
 
 def page(found: list[Line | HomogeneityLine], minutes: float) -> str:
@@ -754,9 +786,9 @@ _PAGE = """# Do intervals of whole releases cover?
 Written by `make bench-coverage`; not edited by hand. Each line is a design whose outcomes do not
 depend on the arm, so that every effect is zero. In each replicate the table is drawn anew, planned
 with a right baseline, released and estimated by the functions that people call. Beside it stands
-what true outcomes give in the same tables. All lines were given {minutes} minutes together;
-*replicates* says how many each had. A coverage of 95% over 2,000 effects has a Monte Carlo standard
-error of 0.5 points, and a ratio of standard errors one of 1.6%.
+what true outcomes give in the same tables. A run stops after {minutes} minutes, and the next one
+goes on; *replicates* says how many each line had. A coverage of 95% over 2,000 effects has a Monte
+Carlo standard error of 0.5 points, and a ratio of standard errors one of 1.6%.
 
 - *SE/SD* is the mean standard error over the standard deviation of estimates, with its 5th and 95th
   percentile; *length* that of intervals over those of a known standard deviation; *of privacy* what
