@@ -1,6 +1,7 @@
 """What the analyst's screens, the ledger and errors show at 80 columns, word by word.
 
 The table is made by formula, and key, noise and day are fixed, so the numbers are the same always.
+The randomizer follows from a formula, too: the last digits of an optimal one depend on the processor.
 """
 
 from __future__ import annotations
@@ -22,73 +23,73 @@ OVERALL = """\
 treated = 1 vs 0 (control), 480 units, within markets, ε = 6
 
   metric    effect         95% CI  p-value  control  treatment    lift
-  visit   +21.0 pp   [11.7, 30.3]  <0.0001    40.4%      61.4%  +52.1%
-  clicks     +0.20  [-0.01, 0.42]   0.0652     0.95       1.15  +21.3%
-  rounds     +0.92   [0.46, 1.38]  <0.0001     2.92       3.84  +31.5%
+  visit   +20.2 pp   [10.7, 29.7]  <0.0001    38.8%      59.0%  +52.1%
+  clicks     +0.18  [-0.05, 0.41]   0.1162     0.97       1.15  +18.9%
+  rounds     +0.95   [0.49, 1.41]  <0.0001     2.87       3.82  +33.0%
 
 Significant at 5% after Holm correction: visit, rounds. No clear effect on
 clicks.
-Variance due to privacy: visit 10%, clicks 12%, rounds 48%.
+Variance due to privacy: visit 15%, clicks 22%, rounds 53%.
 
 note: rounds is clipped to 0–10.
 note: At this ε rows reveal a lot: the best guess from a unit's row is right for
-      32% of units, against 2% without the row (if outcomes are equally likely).
+      66% of units, against 2% without the row (if outcomes are equally likely).
 Next: add --by COLUMN for segments, --html report.html to share, -v for more
 """
 BY_TIER = """\
 visit: treated = 1 vs 0 (control), by tier, ε = 6
 
   tier   units    effect        95% CI   Holm p   0   10   20    30   40 pp
-  all      480  +21.0 pp  [11.7, 30.3]  <0.0001   │     ─────●─────
-  basic    240  +21.9 pp  [ 8.7, 35.0]   0.0056   │    ──────●───────
-  gold     240  +20.1 pp  [ 6.9, 33.3]   0.0112   │   ───────●───────
+  all      480  +20.2 pp  [10.7, 29.7]  <0.0001   │     ─────●─────
+  basic    240  +22.1 pp  [ 5.6, 38.7]   0.0436   │  ─────────●────────
+  gold     240  +18.3 pp  [ 1.7, 34.9]   0.1236   │─────────●────────
 
-Both segments have significant effects. Holm p is corrected for 6 segment
-effects. Below: clicks, rounds.
+No clear effect in gold. Holm p is corrected for 6 segment effects. Below:
+clicks, rounds.
 
 clicks: treated = 1 vs 0 (control), by tier, ε = 6
 
-  tier   units  effect         95% CI  Holm p   -0.2  0    0.2  0.4   0.6
-  all      480   +0.20  [-0.01, 0.42]  0.0652        ─┼─────●──────
-  basic    240   +0.15  [-0.16, 0.46]  0.3557    ─────┼───●─────────
-  gold     240   +0.26  [-0.04, 0.56]  0.1834        ─┼──────●─────────
+  tier   units  effect         95% CI  Holm p   -0.4     0       0.4
+  all      480   +0.18  [-0.05, 0.41]  0.1162           ─┼───●──────
+  basic    240   +0.20  [-0.19, 0.58]  0.9700        ────┼────●─────────
+  gold     240   +0.17  [-0.22, 0.56]  0.9700       ─────┼───●─────────
 
 No clear effect in basic, gold.
 
 rounds: treated = 1 vs 0 (control), by tier, ε = 6
 
-  tier   units  effect         95% CI  Holm p        0        1        2
-  all      480   +0.92  [ 0.46, 1.38]  0.0002        │   ────●────
-  basic    240   +1.19  [ 0.54, 1.84]  0.0021        │    ──────●─────
-  gold     240   +0.65  [-0.01, 1.31]  0.1601        ┼─────●──────
+  tier   units  effect         95% CI   Holm p   -1    0     1    2     3
+  all      480   +0.95  [ 0.49, 1.41]  <0.0001         │  ──●───
+  basic    240   +1.65  [ 0.82, 2.48]   0.0006         │   ─────●─────
+  gold     240   +0.25  [-0.59, 1.08]   0.9700     ────┼●─────
 
 No clear effect in gold.
 
-Variance due to privacy: visit 10% (up to 10% in segments), clicks 12% (up to
-12% in segments), rounds 48% (up to 50% in segments).
+Variance due to privacy: visit 15% (up to 44% in segments), clicks 22% (up to
+47% in segments), rounds 53% (up to 72% in segments).
 
 note: rounds is clipped to 0–10.
 note: At this ε rows reveal a lot: the best guess from a unit's row is right for
-      32% of units, against 2% without the row (if outcomes are equally likely).
+      66% of units, against 2% without the row (if outcomes are equally likely).
 Next: add --differences rest to compare segments, --html report.html to share,
   -v for more
 """
 METRICS = """\
 treated = 1 vs 0 (control), 480 units, within markets, ε = 6
 
-  metric        effect         95% CI  p-value  control  treatment    lift
-  rounds>=3      +4 pp      [-38, 46]   1.0000      56%        60%   +7.1%
-  clicks/visit   -0.48  [-1.37, 0.29]   0.2296     2.35       1.88  -20.2%
+  metric          effect         95% CI  p-value  control  treatment    lift
+  rounds>=3     +14.9 pp  [-22.1, 51.2]   1.0000    51.7%      66.6%  +28.8%
+  clicks/visit     -0.57  [-1.53, 0.25]   0.1791     2.53       1.96  -22.6%
 
 No clear effect on either metric.
-Variance due to privacy: rounds>=3 76%, clicks/visit 8%.
+Variance due to privacy: rounds>=3 58%, clicks/visit 13%.
 
 note: rounds>=3 is known only within bounds, because rounds was rounded between
       2.857143 and 4.285714. The estimate is the midpoint; the CI covers both
       bounds.
 note: rounds is clipped to 0–10.
 note: At this ε rows reveal a lot: the best guess from a unit's row is right for
-      32% of units, against 2% without the row (if outcomes are equally likely).
+      66% of units, against 2% without the row (if outcomes are equally likely).
 Next: add --by COLUMN for segments, --html report.html to share, -v for more
 """
 NO_COLUMN = """\
@@ -135,6 +136,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             outcomes=outcomes,
             epsilon=6,
             passthrough="tier",
+            mechanism="uniform-prior-dp",
+            totals_share=0.2,
         )
     return tmp_path
 
