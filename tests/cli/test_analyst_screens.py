@@ -1,7 +1,7 @@
 """What the analyst's screens, the ledger and errors show at 80 columns, word by word.
 
 The table is made by formula, and key, noise and day are fixed, so the numbers are the same always.
-The randomizer follows from a formula, too: the last digits of an optimal one depend on the processor.
+The randomizer follows from a formula, too: last digits of an optimal one depend on the processor.
 """
 
 from __future__ import annotations
