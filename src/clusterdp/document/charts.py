@@ -36,9 +36,9 @@ _TOP = 30.0
 _AT_NUMBERS, _AT_LABELS = 66.0, 18.0
 # Of a row in a chart of estimates: its label, then its interval.
 _ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
-# The same beside each other, on screens with room: the drawing, where intervals are, and a row.
-_WIDE, _WIDE_LEFT, _WIDE_RIGHT, _WIDE_ROW, _WIDE_FOOT = 736.0, 236.0, 530.0, 28.0, 46.0
-_WIDE_LETTERS = 28
+# The same beside each other, on screens with room: the drawing, where intervals end, a row, and
+# the letters of a label.
+_WIDE, _WIDE_RIGHT, _WIDE_ROW, _WIDE_FOOT, _WIDE_LETTERS = 736.0, 530.0, 28.0, 50.0, 36
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")
 # Of intervals in tables: their size, what is left free at both sides, and their middle.
 _BAR_WIDTH, _BAR_HEIGHT, _BAR_SIDE, _BAR_MIDDLE = 200.0, 22.0, 12.0, 11.0
@@ -342,7 +342,8 @@ def interval_chart(
 
 def _wide_intervals(intervals: Sequence[Interval], x: Axis, reference: float) -> list[Svg]:
     """Rows of a label, an interval and its text."""
-    span, bottom = (_WIDE_LEFT, _WIDE_RIGHT), _WIDE_ROW * len(intervals) + 4
+    letters = max((min(len(one.label), _WIDE_LETTERS) for one in intervals), default=0)
+    span, bottom = (_LETTER * (letters + 3), _WIDE_RIGHT), _WIDE_ROW * len(intervals) + 4
     parts = _x_axis(x, bottom, *span)
     for value, kind in ((reference, "reference"), (0.0, "zero")):
         if 0 <= x.scale.places([value])[0] <= 1:

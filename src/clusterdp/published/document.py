@@ -117,9 +117,8 @@ def introduction(view: FolderView) -> Section:
     if about.released_on:
         numbers.append(("published", str(about.released_on)))
     said = [Paragraph(about.description)] if about.description else []
-    below = Paragraph(f"Corrections, if any, are in {code(ERRATA)}.", "soft")
     glance = Facts(list(_at_a_glance(view)))
-    return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), *said, glance, below])
+    return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), *said, glance])
 
 
 def _at_a_glance(view: FolderView) -> Iterator[tuple[str, str]]:
@@ -137,6 +136,7 @@ def _at_a_glance(view: FolderView) -> Iterator[tuple[str, str]]:
     change = f"{metric.detectable(precision.overall)} among all units"
     yield "Detectable", f"a change in {code(metric.name)} of {change}{within}"
     yield "Get effects", code("clusterdp estimate .")
+    yield "Corrections", f"in {code(ERRATA)}, if there are any"
 
 
 def protection(view: FolderView) -> Section:
