@@ -268,12 +268,11 @@ def lead(estimate: Findings) -> list[str]:
     effects = reported_overall(estimate)
     all_below = f"All {len(effects)} effects are below."
     if has_several_arms(estimate) or not effects or math.isnan(effects[0].std_error):
-        shown = effects
-        if len(effects) > _MOST_IN_LEAD:
-            shown = [one for one in effects if one.of.metric == effects[0].of.metric]
-        shown = shown[:_MOST_IN_LEAD]
-        more = [all_below] if len(shown) < len(effects) else []
-        return [*(_sentence(one, estimate) for one in shown), _certainty(estimate), *more]
+        found = effect_sentences(estimate)
+        if len(effects) <= _MOST_IN_LEAD:
+            return [*found, _certainty(estimate)]
+        n_first = sum(one.of.metric == effects[0].of.metric for one in effects)
+        return [*found[: min(n_first, _MOST_IN_LEAD)], _certainty(estimate), all_below]
     first, *others = effects
     found = [_sentence(first, estimate, with_means=True)]
     if len(others) > _MOST_IN_LEAD:
