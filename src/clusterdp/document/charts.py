@@ -36,6 +36,9 @@ _TOP = 30.0
 _AT_NUMBERS, _AT_LABELS = 66.0, 18.0
 # Of a row in a chart of estimates: its label, then its interval.
 _ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
+# The same beside each other, on screens with room: the drawing, where intervals end, a row, and
+# the letters of a label.
+_WIDE, _WIDE_RIGHT, _WIDE_ROW, _WIDE_FOOT, _WIDE_LETTERS = 736.0, 530.0, 28.0, 50.0, 36
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")
 # Of intervals in tables: their size, what is left free at both sides, and their middle.
 _BAR_WIDTH, _BAR_HEIGHT, _BAR_SIDE, _BAR_MIDDLE = 200.0, 22.0, 12.0, 11.0
@@ -316,6 +319,9 @@ def interval_chart(
 ) -> Svg:
     """Estimates below each other, each a dot with its interval.
 
+    There are two drawings, of which the style sheet shows one: for wide screens, labels and texts
+    stand at the sides of intervals; for narrow ones, above them.
+
     Args:
         intervals: From the top.
         x: The axis below. What lies beyond it is cut off, with an arrow.
@@ -323,16 +329,53 @@ def interval_chart(
         title: What the chart shows.
         description: What is to be seen in it, for readers who do not see it.
     """
-    bottom = _ROW * len(intervals) + 6
-    parts = _x_axis(x, bottom, _AT_LABELS)
-    for value, kind in ((0.0, "zero"), (reference, "reference")):
-        (place,) = x.scale.places([value])
-        if 0 <= place <= 1:
-            at = _across(x.scale, [value], _AT_LABELS)[0]
+    wide = _wide_intervals(intervals, x, reference)
+    narrow = _narrow_intervals(intervals, x, reference)
+    bottom = _WIDE_ROW * len(intervals) + _WIDE_FOOT
+    drawn = drawing(wide, _WIDE, bottom, title, description)
+    bottom = _ROW * len(intervals) + 6 + _FOOT
+    return Svg(
+        f'<div class="wide">{drawn}</div><div class="narrow">'
+        f"{drawing(narrow, _WIDTH, bottom, title, description)}</div>"
+    )
+
+
+def _wide_intervals(intervals: Sequence[Interval], x: Axis, reference: float) -> list[Svg]:
+    """Rows of a label, an interval and its text."""
+    letters = max((min(len(one.label), _WIDE_LETTERS) for one in intervals), default=0)
+    span, bottom = (_LETTER * (letters + 3), _WIDE_RIGHT), _WIDE_ROW * len(intervals) + 4
+    parts = _x_axis(x, bottom, *span)
+    for value, kind in ((reference, "reference"), (0.0, "zero")):
+        if 0 <= x.scale.places([value])[0] <= 1:
+            (at,) = _across(x.scale, [value], *span)
+            parts.append(element("line", x1=at, x2=at, y1=0, y2=bottom, class_=kind))
+    for row, one in enumerate(intervals):
+        level = _WIDE_ROW * (row + 0.5)
+        parts += [
+            text(_shortened(one.label, _WIDE_LETTERS), 0, level + 5),
+            text(one.told, _WIDE, level + 5, text_anchor="end", class_="told"),
+            *_drawn_interval(one, x.scale, level, *span),
+        ]
+    return parts
+
+
+def _narrow_intervals(intervals: Sequence[Interval], x: Axis, reference: float) -> list[Svg]:
+    """Labels with texts, each above its interval."""
+    span = _AT_LABELS, _WIDTH - _RIGHT
+    parts = _x_axis(x, _ROW * len(intervals) + 6, *span)
+    for value, kind in ((reference, "reference"), (0.0, "zero")):
+        if 0 <= x.scale.places([value])[0] <= 1:
+            (at,) = _across(x.scale, [value], *span)
             parts += [_between_labels(at, row, kind) for row in range(len(intervals))]
     for row, one in enumerate(intervals):
-        parts += _drawn_interval(one, x.scale, _ROW * row)
-    return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+        top = _ROW * row
+        letters = int(_WIDTH / _LETTER) - len(one.told)
+        parts += [
+            text(_shortened(one.label, letters), 0, top + 14),
+            text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
+            *_drawn_interval(one, x.scale, top + _INTERVAL_AT, *span),
+        ]
+    return parts
 
 
 def _between_labels(at: float, row: int, kind: str) -> Svg:
@@ -348,30 +391,24 @@ def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
     return Axis(title, Linear.over([0.0, *values]))
 
 
-def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
-    level = top + _INTERVAL_AT
-    places = scale.places([one.low, one.high])
-    low, high = _across(scale, [one.low, one.high], _AT_LABELS)
-    parts = [
-        text(_shortened(one.label, int(_WIDTH / _LETTER) - len(one.told)), 0, top + 14),
-        text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
-    ]
+def _drawn_interval(
+    one: Interval, scale: Scale, level: float, left: float, right: float
+) -> list[Svg]:
+    """A dot with its whiskers, between two places of a drawing; nothing if a number is unknown."""
     if np.isnan([one.estimate, one.low, one.high]).any():
-        return parts
+        return []
+    places = scale.places([one.low, one.high, one.estimate])
+    low, high, dot = _across(scale, [one.low, one.high, one.estimate], left, right)
     muted = " muted" if one.is_muted else ""
     whisker = f"whisker{muted}"
-    parts.append(element("line", x1=low, x2=high, y1=level, y2=level, class_=whisker))
+    parts = [element("line", x1=low, x2=high, y1=level, y2=level, class_=whisker)]
     for at, place, inward in ((low, places[0], 7), (high, places[1], -7)):
         ends = f"M{at:.1f} {level - 5:.1f}V{level + 5:.1f}"
         if not 0 <= place <= 1:
             tip = at + inward
             ends = f"M{tip:.1f} {level - 5:.1f}L{at:.1f} {level:.1f}L{tip:.1f} {level + 5:.1f}"
         parts.append(element("path", d=ends, class_=whisker, fill="none"))
-    (dot,), (place,) = (
-        _across(scale, [one.estimate], _AT_LABELS),
-        scale.places([one.estimate]),
-    )
-    if 0 <= place <= 1:
+    if 0 <= places[2] <= 1:
         parts.append(element("circle", cx=dot, cy=level, r=_RADIUS, class_=f"dot{muted}"))
     return parts
 

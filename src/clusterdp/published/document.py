@@ -111,15 +111,32 @@ def introduction(view: FolderView) -> Section:
         )
     numbers = [
         ("units", f"{manifest.n_units:,}"),
-        (f"arms: {', '.join(arms_in_words(manifest))}", str(len(manifest.arms))),
+        (f"arms: {', '.join(map(str, manifest.arms))}", str(len(manifest.arms))),
         ("privacy budget", f"ε = {rounded_up(manifest.guarantee.epsilon)}"),
     ]
     if about.released_on:
         numbers.append(("published", str(about.released_on)))
     said = [Paragraph(about.description)] if about.description else []
-    ask = f"Questions: {about.contact}. " if about.contact else ""
-    below = Paragraph(f"{ask}Corrections, if any, are in {code(ERRATA)}.", "soft")
-    return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), *said, below])
+    glance = Facts(list(_at_a_glance(view)))
+    return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), *said, glance])
+
+
+def _at_a_glance(view: FolderView) -> Iterator[tuple[str, str]]:
+    """What is asked first: whom to ask, what is allowed, what can be seen, and how."""
+    about, seen = view.manifest.provenance, view.seen
+    asked = (
+        ("Questions to", about.contact),
+        ("Approved by", about.approved_by),
+        ("License", about.licence or "not stated: ask before sharing"),
+    )
+    yield from ((name, text) for name, text in asked if text)
+    precision, metric = seen.precisions[0], seen.metrics[0]
+    tenth = precision.segment(_TENTH)
+    within = "" if tenth is None else f", {metric.detectable(tenth)} in a 10% segment"
+    change = f"{metric.detectable(precision.overall)} among all units"
+    yield "Detectable", f"a change in {code(metric.name)} of {change}{within}"
+    yield "Get effects", code("clusterdp estimate .")
+    yield "Corrections", f"in {code(ERRATA)}, if there are any"
 
 
 def protection(view: FolderView) -> Section:
@@ -209,16 +226,20 @@ def usage(view: FolderView) -> Section:
         label = "clusterdp: effects with intervals"
         return Section(heading, [Code(label, verify.rstrip("\n"))], "use")
     label = "clusterdp: effects with intervals, compared within clusters, in any segment"
-    paragraphs = [*_design_texts(view), _recipe_text(view)]
     if view.levels:
         label = "clusterdp: effects with intervals, more precisely than from rows alone"
     commands = (
         f"{verify}clusterdp estimate . --by COLUMN\n"
         "clusterdp calibrate . --out ../rows.parquet  # for other tools"
     )
-    parts: list[Part] = [*map(Paragraph, paragraphs), *recipes(view.manifest, view.rows)]
-    parts += [*sum_queries(view.manifest, view.rows), Code(label, commands, "sh")]
-    return Section(heading, parts, "use")
+    snippets = [
+        Paragraph(_recipe_text(view)),
+        *recipes(view.manifest, view.rows),
+        *sum_queries(view.manifest, view.rows),
+    ]
+    other = Section("Without clusterdp: SQL, pandas and R", snippets, is_folded=True)
+    texts = map(Paragraph, _design_texts(view))
+    return Section(heading, [Code(label, commands, "sh"), *texts, other], "use")
 
 
 def _design_texts(view: FolderView) -> Iterator[str]:
@@ -303,9 +324,11 @@ def visible_effects(view: FolderView) -> Section:
         )
         parts.append(Paragraph(text))
     pairs = zip(seen.precisions, seen.metrics, seen.tables(), strict=True)
-    for precision, metric, rows in pairs:
+    for place, (precision, metric, rows) in enumerate(pairs):
         table = Table(f"Minimum detectable effect on {metric.name}", rows)
-        parts.append(Section(code(metric.name), [*_chart(metric, precision), table]))
+        heading = f"{code(metric.name)} by the size of the segment"
+        drawn = [*_chart(metric, precision), table]
+        parts.append(Section(heading, drawn, is_folded=place > 0))
     return Section("What you can detect", parts, "see")
 
 

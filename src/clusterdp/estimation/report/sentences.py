@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # This many names are listed; more are counted.
 _MOST_NAMES = 3
+# Effects in the first sentences of a page, and metrics in its title; more are counted.
+_MOST_IN_LEAD = 4
 # Letters of the arms in a heading.
 _LONGEST = 40
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -259,12 +261,22 @@ def effect_sentences(estimate: Findings) -> list[str]:
 
 
 def lead(estimate: Findings) -> list[str]:
-    """The answer in up to three sentences: the first metric, the others, how sure they are."""
+    """The answer in a few sentences: the first metric, the others, how sure they are.
+
+    Of many effects it has those on the first metric, and leads to the others.
+    """
     effects = reported_overall(estimate)
+    all_below = f"All {len(effects)} effects are below."
     if has_several_arms(estimate) or not effects or math.isnan(effects[0].std_error):
-        return [*effect_sentences(estimate), _certainty(estimate)]
+        found = effect_sentences(estimate)
+        if len(effects) <= _MOST_IN_LEAD:
+            return [*found, _certainty(estimate)]
+        n_first = sum(one.of.metric == effects[0].of.metric for one in effects)
+        return [*found[: min(n_first, _MOST_IN_LEAD)], _certainty(estimate), all_below]
     first, *others = effects
     found = [_sentence(first, estimate, with_means=True)]
+    if len(others) > _MOST_IN_LEAD:
+        return [*found, _certainty(estimate), all_below]
     moved = [one for one in others if is_significant(one, estimate.level)]
     also = ""
     for verb, sign in (("raised", 1), ("lowered", -1)):
@@ -353,7 +365,10 @@ def title(estimate: Findings) -> str:
     """`Effect of treated on visit, order and spend`."""
     treatment = plain_label(estimate.treatment)
     if estimate.effects:
-        return f"Effect of {treatment} on {_and([plain_label(one) for one in estimate.metrics])}"
+        metrics = [plain_label(one) for one in estimate.metrics]
+        if len(metrics) > _MOST_IN_LEAD:
+            metrics = [metrics[0], counted(len(metrics) - 1, "other metric")]
+        return f"Effect of {treatment} on {_and(metrics)}"
     outcomes = dict.fromkeys(plain_label(one.outcome) for one in estimate.distributions)
     return f"Distribution of {_and(list(outcomes))} by {treatment}"
 
