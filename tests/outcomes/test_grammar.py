@@ -70,7 +70,7 @@ def test_metrics_are_read(text: str, shown: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_metric_is_refused(text: str) -> None:
-    with pytest.raises(ParameterError, match=r"a metric reads|finite"):
+    with pytest.raises(ParameterError, match=r"a metric must be written|finite"):
         parse_metric(text)
 
 

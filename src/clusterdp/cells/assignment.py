@@ -46,8 +46,8 @@ def parse_by_label(
         label, _, value = entry.rpartition("=")
         if label not in labels or label in found:
             raise ParameterError(
-                f"{parameter} reads {syntax}; {entry!r} names none of {', '.join(labels)}, or one "
-                "of them twice"
+                f"{parameter} must be {syntax}; {entry!r} names none of {', '.join(labels)}, or "
+                "one of them twice"
             )
         found[label] = value
     missing = [label for label in labels if label not in found]

@@ -123,8 +123,8 @@ _MORE_ROOM = (1.0, 30.0, 1000.0)
 # Singular values below this share of the largest are taken as 0: such directions are mostly noise.
 _LEAST_SINGULAR = 1e-2
 _NONE_FOUND = (
-    "the solver found no randomizer of least variance for some cells; a plain one takes its "
-    "place, equally private and unbiased, with more variance"
+    "no optimal randomizer was found for some cells. A plain one is used there: equally private "
+    "and unbiased, with more variance"
 )
 
 

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 _MOMENTS = re.compile(r"\s*mean:([^,]+)(?:,\s*std:(.+))?")
-# A baseline is published as it is. What a table tells is its people's, and has to be paid for.
+# A baseline is published as it is. What a table shows belongs to its units, and costs ε.
 _DECLARED = (
-    "a baseline reads OUTCOME=MARGIN (visit=0.15), got {!r}; it is published, so no table is read "
-    "for it: declare numbers"
+    "a baseline must be OUTCOME=MARGIN (visit=0.15), got {!r}; declare numbers, because a baseline "
+    "is published and never taken from the table"
 )
 
 

@@ -89,8 +89,8 @@ LARGEST_VALUE = 1e100
 # Outcome codes are 16 bits wide.
 MOST_OUTCOMES = 2**16
 _FORM = (
-    "outcomes reads values (0,1,5), a range (0..5), two labels (no,yes), bins (bins:0,1,10,100) or "
-    "binary; got {!r}"
+    "an outcome's allowed values must be values (0,1,5), a range (0..5), two labels (no,yes), bins "
+    "(bins:0,1,10,100) or binary; got {!r}"
 )
 
 

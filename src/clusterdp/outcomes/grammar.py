@@ -35,7 +35,7 @@ _TOKEN = re.compile(
 )
 # An even number of quotes follows an arrow that is not itself in quotes.
 _BARE_ARROW = re.compile(r'->(?=[^"]*(?:"[^"]*"[^"]*)*$)')
-_FORM = "a metric reads visit, spend>0, visit*spend or visit*(spend>0), got {!r}"
+_FORM = "a metric must be written as visit, spend>0, visit*spend or visit*(spend>0), got {!r}"
 
 
 def parse_metric(given: Metric | str) -> Metric:
@@ -61,7 +61,7 @@ def parse_constraint(given: Constraint | str) -> Constraint:
     sides = _BARE_ARROW.split(given)
     if len(sides) != 2:
         raise ParameterError(
-            f"a constraint reads CONDITION -> CONDITION (spend>0 -> visit), got {given!r}"
+            f"a constraint must be CONDITION -> CONDITION (spend>0 -> visit), got {given!r}"
         )
     return Constraint(condition=parse_metric(sides[0]), consequence=parse_metric(sides[1]))
 

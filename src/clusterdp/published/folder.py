@@ -249,7 +249,7 @@ def _read_question(
     if WEIGHT in cells and not np.array_equal(
         cells[WEIGHT].to_numpy(), mechanism.total_weights(layout).ravel()
     ):
-        raise FormatError(f"the weights in {CELLS} do not follow from the sizes of cells")
+        raise FormatError(f"the weights in {CELLS} do not match the sizes of cells")
     statistics = tuple(
         one.read(levels[one.level], mechanism.layout_of(one, layout), space)
         for one in mechanism.statistics

@@ -285,7 +285,7 @@ def _files_within(folder: Path) -> list[Path]:
         if entry.is_file() and not is_hidden(entry.relative_to(folder))
     ]
     if not found:
-        raise DataError(f"the folder {folder} holds no files")
+        raise DataError(f"the folder {folder} has no files")
     return found
 
 

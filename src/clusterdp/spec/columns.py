@@ -286,7 +286,7 @@ def parse_aggregates(texts: Iterable[str], outcomes: tuple[str, ...]) -> dict[st
         name, found, rule = text.rpartition("=")
         if rule.strip() not in RULES:
             raise ParameterError(
-                f"aggregate reads NAME=RULE with one of {', '.join(RULES)} (spend=sum), got "
+                f"aggregate must be NAME=RULE with one of {', '.join(RULES)} (spend=sum), got "
                 f"{text!r}"
             )
         if found and name.strip() not in outcomes:
