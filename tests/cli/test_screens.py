@@ -67,7 +67,7 @@ Protected   visit, clicks: ε = 2, δ = 0, one unit's outcomes (label DP)
             reader who knows all other units' outcomes: 50% sure → at most 89%
 Not stated  description, license (cannot be added later; see [about])
 
-Published published (6 files, 0.1 MB)
+Published published (7 files, 0.1 MB)
 Next: clusterdp inspect published
 """
 INSPECT = f"""\
