@@ -73,7 +73,7 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
     cdp.publish(people, out=folder, **asked)
     assert problems(folder) == []
     named = [check.name for check in verify_folder(folder)]
-    assert "the response of clusters costs epsilon 0.5 of 2" in named
+    assert "private clusters cost epsilon 0.5 of 2" in named
     (record,) = ledger.releases()
     assert record.guarantee.neighbours == "replace-one-cluster-and-outcome"
     assert record.guarantee.epsilon == pytest.approx(2.0)

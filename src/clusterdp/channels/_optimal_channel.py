@@ -102,9 +102,9 @@ def _check_channels(listed: pl.DataFrame, n_metrics: int, n_categories: int) -> 
     weights = listed[_WEIGHTS].explode(empty_as_null=False)
     possible = listed[_WEIGHTS].list.max() > 0
     if not (weights.is_between(0, TABLE_TOTAL).all() and possible.all()):
-        raise FormatError("the randomizers have weights that are no probabilities")
+        raise FormatError("the randomizers have weights that are not probabilities")
     if not (listed[_DECODE].explode(empty_as_null=False).abs() < LARGEST_VALUE).all():
-        raise FormatError("the randomizers have outputs that are no numbers")
+        raise FormatError("the randomizers have outputs that are not numbers")
     steps = listed["channel"].diff().drop_nulls()
     follow = listed["channel"][0] == 0 and steps.is_in([0, 1]).all()
     numbered = listed.select(pl.int_range(pl.len()).over("channel") == pl.col(_RESPONSE))

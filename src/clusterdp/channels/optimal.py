@@ -269,7 +269,7 @@ class OptimalBudget(DesignedRows, frozen=True, kw_only=True, tag_field="channel"
 def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
     numbers = tuple(float(number) for number in prior)
     if not all(math.isfinite(number) and number >= 0 for number in numbers) or not any(numbers):
-        raise ParameterError("a prior is made of numbers of at least 0 that are not all 0")
+        raise ParameterError("a prior must have numbers of at least 0, and not all 0")
     total = math.fsum(numbers)
     if math.isclose(total, 1.0, rel_tol=1e-12):  # as it is, so that it reads as it was written
         return numbers

@@ -181,7 +181,7 @@ class ResampledRows(
         "the prior that outcomes were redrawn from, and what each counts as (`decode`)"
     )
     released_in_words: ClassVar[str] = (
-        "`response` is the number of the category after randomization."
+        "`response` is the code of the outcome combination after randomization."
     )
 
     resample_prob: float
@@ -281,7 +281,7 @@ class ResampledRows(
         prior = read_lists(cells["prior"], groups)
         exact = np.where((prior >= 0) & (prior <= 1), prior, np.nan) * PRIOR_TOTAL
         if (exact != np.floor(exact)).any() or (exact.sum(axis=-1) != PRIOR_TOTAL).any():
-            raise FormatError("a prior of the cells is not made of integers over 2^32")
+            raise FormatError("a prior of the cells does not have integers over 2^32")
         return self.restore({"weights": exact.astype(np.int64), "groups": groups}, space)
 
     def restore(self, arrays: Arrays, space: CategorySpace) -> ResamplingChannel:

@@ -351,7 +351,7 @@ def check_declared(said: str, names: Iterable[str], declared: Collection[str]) -
     for name in names:
         if name not in declared:
             raise ParameterError(
-                f"{said} {name!r}, which is no declared outcome; "
+                f"{said} {name!r}, which is not a declared outcome; "
                 f"the outcomes are {', '.join(map(repr, declared))}"
             )
 

@@ -177,7 +177,7 @@ def advise_pilot(
         return None
     return PilotAdvice(
         share,
-        f"A pilot histogram finds the distribution of outcomes. A randomizer designed for it has "
+        f"A pilot histogram finds the distribution of outcomes. A randomizer optimized for it has "
         f"about {gain:.0%} less variance at ε = {epsilon:g}.",
     )
 

@@ -269,9 +269,7 @@ def _best(
 def _reason(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, ...]) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
-        return (
-            "It was the only one compared. It publishes aggregates only, so there are no segments."
-        )
+        return "It was the only one compared. It publishes aggregates only, without segments."
     counts = mechanism.find(NoisyCounts)
     if scenario.space.n_categories == 2:
         why = "For a binary outcome, clusters cannot reduce the noise in rows."

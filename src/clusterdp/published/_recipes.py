@@ -211,7 +211,7 @@ def _in_r(of: _Comparison) -> str:
         return f"""{head}
 {arm}
 fit <- lm({_r_name(of.value)} ~ arm, data = units)
-coefficients(fit)  # beside control's mean, the effects
+coefficients(fit)  # control's mean, then the effects
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))"""
     weight, cells, groups = "rep(1, nrow(units))", "list(arm)", ""
     if of.weighed:
@@ -288,12 +288,12 @@ def cautions(manifest: Manifest) -> list[str]:
         ),
         _caution(
             "a histogram, or a count of values",
-            "a value is what a response counts as, and not an outcome",
+            "a value is the debiased code of a response, not an outcome",
             f"clusterdp estimate . --metric {shlex.quote(of_distribution)}",
         ),
         _caution(
             f"a threshold, such as {code(f'{column} >= {level}')}",
-            "a noisy value beyond it is no outcome beyond it",
+            "a noisy value beyond it is not an outcome beyond it",
             f"clusterdp estimate . --metric {shlex.quote(f'{name}>={level}')}",
         ),
         _caution(

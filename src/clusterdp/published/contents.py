@@ -220,8 +220,9 @@ def file_texts(view: FolderView) -> dict[str, str]:
         )
     if any(question.mechanism.designs_rows for question in questions):
         found[CHANNELS] = (
-            f"of each randomizer and response, what it counts as in each metric ({code('decode')}) "
-            f"and P(response given each category) × 2^48 ({code('weights')})."
+            "for each randomizer and response, its debiased value in each metric "
+            f"({code('decode')}) and P(response given each outcome combination) × 2^48 "
+            f"({code('weights')})."
         )
     found[README] = "what this is, how to use it with any software, and what you can detect."
     found[INDEX] = "the same for a browser, with charts and checksums."

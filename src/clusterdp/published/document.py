@@ -179,7 +179,7 @@ def measurement(view: FolderView) -> Section:
     asked = asked_texts(manifest)
     if asked:
         several = (
-            "Each unit's row answers one question. Which one is public and was drawn by a hash. "
+            "Each unit's row answers one question. A public hash of the id chose it. "
             "Debiased columns of other questions are empty. A mean that skips empty fields is "
             f"unbiased. Noisy sums cover all units. In {code(CELLS)}, columns of the second "
             f"question end with {code('_2')}."
@@ -198,7 +198,7 @@ def exact_and_private(view: FolderView) -> Section:
     if manifest.labels:
         protected = manifest.terms.guarantee.statement().protected
         known = f"Arms are exact; all that depends on {protected}"
-    told = Paragraph(f"There are no rows of units. {known} has noise.")
+    told = Paragraph(f"The release has no rows of units. {known} has noise.")
     return Section(heading, [told], "columns")
 
 

@@ -235,7 +235,7 @@ def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.Dat
     content = folder.read(name, _MOST_OF_TABLE) or b""
     n_rows, n_values, unpacked = ParquetBytes.in_memory(name, content).table_size()
     if n_rows > most_rows or n_values > _MOST_VALUES:
-        raise FormatError(f"{name} has more rows or values than such a release has")
+        raise FormatError(f"{name} has more rows or values than a release can have")
     if unpacked > most_unpacked(n_values):
         raise FormatError(f"{name} {LONG_VALUES}")
     return pl.read_parquet(io.BytesIO(content))
@@ -331,7 +331,7 @@ def _check_columns(
     wrong += [name for name in cut_by if not holds_groups(given[name])]
     wrong += [name for name in columns.kept if not is_publishable(given[name])]
     if wrong:
-        raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
+        raise FormatError(f"column {wrong[0]!r} of the rows has an unexpected type")
 
 
 def unit_files(manifest: Manifest) -> list[str]:

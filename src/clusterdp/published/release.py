@@ -95,7 +95,7 @@ class Release:
             **(self._named_questions() if len(self.questions) > 1 else {}),
         }
         if self.units is None:
-            facts["rows"] = "none; noisy statistics of cells alone"
+            facts["rows"] = "none; noisy statistics of cells only"
         else:
             parts = columns.parts
             named = [

@@ -176,11 +176,11 @@ def check_whole(groups: pl.DataFrame, release: Release, question: ReleasedQuesti
     responses = groups[RESPONSE].to_numpy()
     inside = (responses >= 0) & (responses < possible.shape[-1])
     if not (inside.all() and possible[channel.groups.ravel()[cells], responses].all()):
-        raise DataError("the rows hold responses that their channels do not have")
+        raise DataError("the rows have responses that their randomizers do not have")
     counts = np.zeros(layout.sizes.size, dtype=np.int64)
     np.add.at(counts, cells, groups[COUNT].to_numpy())
     if not np.array_equal(counts, layout.sizes.ravel()):
-        raise DataError("the rows are not as many as the cells of the release say")
+        raise DataError("the number of rows does not match the cells")
 
 
 def released_groups(rows: pl.DataFrame, by: tuple[str, ...], layout: Layout) -> IntArray:

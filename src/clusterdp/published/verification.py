@@ -193,7 +193,7 @@ class Verifier:
         # A manifest whose integers are not a response is rejected before.
         cost = rounded_up(self.manifest.labels.guarantee().epsilon)
         whole = rounded_up(self.manifest.guarantee.epsilon)
-        return [Check(f"the response of clusters costs epsilon {cost} of {whole}", None)]
+        return [Check(f"private clusters cost epsilon {cost} of {whole}", None)]
 
     def file_bytes(self) -> Check:
         """What a Parquet file holds that no reader shows.

@@ -311,7 +311,7 @@ TEXT_KINDS = (
     ),
     TextKind(
         "",  # of whatever else is no number
-        "values that are no numbers",
+        "values that are not numbers",
         "leave a field empty where the outcome is missing, or declare its two labels: "
         "{name}=no,yes",
     ),

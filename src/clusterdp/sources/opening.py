@@ -229,8 +229,8 @@ def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnReque
     if kind in LINES:
         if reach:  # Polars would find types from a copy on the disk, and leave it there
             raise DataError(
-                f"{source} is {kind[1:]} in a store, which is read from a disk only; copy it here, "
-                "or give a Parquet or CSV file"
+                f"{source} is {kind[1:]} in object storage, but this file type is read from disk "
+                "only; copy it here, or give a Parquet or CSV file"
             )
         return open_lines(paths, wanted)
     if kind in TEXT:

@@ -121,7 +121,7 @@ class _SqliteQuery(Query):
                 while batch := cursor.fetchmany(n_rows):
                     yield batch
         except (sqlite3.Error, OverflowError):
-            raise_alone(DataError("SQLite could not run the query; run it there to see why"))
+            raise_alone(DataError("SQLite could not run the query; run it in SQLite to see why"))
 
 
 @contextmanager

@@ -303,8 +303,8 @@ def _clusters(options: Options) -> Clusters:
     if options.assignment is not None:
         if options.randomization_unit is not None:
             raise ParameterError(
-                "assignment is of arms that were assigned unit by unit within clusters: leave out "
-                "randomization_unit (--randomization-unit), or assignment"
+                "assignment applies to arms that were assigned unit by unit within clusters: leave "
+                "out randomization_unit (--randomization-unit), or assignment"
             )
         if options.arm_shares is not None:
             raise ParameterError(

@@ -237,5 +237,5 @@ def _check_asked(mechanisms: Sequence[Mechanism]) -> None:
         )
     if len({mechanism.sums for mechanism in mechanisms}) > 1:
         raise ParameterError(
-            "sums are of all units and outcomes: give every question the same shares for them"
+            "sums cover all units and outcomes: give every question the same shares for them"
         )

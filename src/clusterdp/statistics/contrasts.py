@@ -58,7 +58,7 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
         """Raise a ParameterError for several metrics, or if contrasts would not fit 64 bits."""
         if len(space.metric_values()) > 1:
             raise ParameterError(
-                "noisy contrasts are of one metric; publish several with mechanism optimal"
+                "noisy contrasts cover one metric; publish several with mechanism optimal"
             )
         self._noises(layout, space)
 

@@ -207,7 +207,7 @@ class ObjectStore:
         scheme, _, rest = uri.partition("://")
         bucket, _, folder = rest.strip("/").partition("/")
         if "@" in bucket:  # it is not repeated: it may hold a password
-            raise errors("the address of a store names a bucket and a folder, and no user")
+            raise errors("an address in object storage has a bucket and a folder, and no user")
         if not bucket:
             raise errors(f"{uri} names no bucket; write {scheme}://bucket/folder")
         if folder and not _NO_NAMES.isdisjoint(folder.split("/")):

@@ -169,8 +169,8 @@ class StoreFolder(ClaimedFolder):
         if created and self.store.create(CLAIM, claim.encode()):
             self._remove_claim()
             raise OutputError(
-                f"{self} is in a store that ignores conditional writes (If-None-Match), so that "
-                "two owners could publish to one place; choose another store"
+                f"{self} is in object storage that ignores conditional writes (If-None-Match), so "
+                "two owners could publish to one place; choose another"
             )
         if not created:
             self.check_free(claim)

@@ -271,7 +271,7 @@ def source_errors(file: SummedFile | None = None) -> Iterator[None]:
         where = f"column {column[1]!r}" if column else "the table"
         raise_alone(
             DataError(
-                f"{where} cannot be read as what its first rows are; the file may be damaged, or "
-                "hold values of different types in one column"
+                f"{where} has rows that differ in type from its first ones; the file may be "
+                "damaged, or hold values of different types in one column"
             )
         )

@@ -188,8 +188,8 @@ def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
         return TableChangedError()
     if "MALFORMED" in text or "FAILED_READ_FILE" in text:
         return DataError(
-            "the table cannot be read as what its first rows are; a file may be damaged, or hold "
-            "values of different types in one column"
+            "the table has rows that differ in type from its first ones; a file may be damaged, or "
+            "hold values of different types in one column"
         )
     if "No space left" in text:
         return OutputError(f"cannot finish {what}: No space left on device")

@@ -116,7 +116,7 @@ def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str,
             )
         if name not in schema:
             raise ParameterError(
-                f"Cannot adjust for {name!r}: there is no such column.{did_you_mean(name, schema)}"
+                f"Cannot adjust for {name!r}: no such column.{did_you_mean(name, schema)}"
             )
         if not (is_number(schema[name]) or _is_category(schema[name])):
             raise ParameterError(
