@@ -44,14 +44,14 @@ class OwnerNotice(UserWarning):
 
 
 def notify_owner(message: str) -> None:
-    """Show something to the owner, whatever warnings are set to.
+    """Show something to the owner, with any setting of warnings.
 
     A warning that is turned into an error would decide, by true outcomes, whether a release is
     made.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("always", OwnerNotice)
-        # Whatever goes wrong with showing it, such as a closed terminal, must not decide either.
+        # A failure to show it, such as a closed terminal, must not decide either.
         with suppress(Exception, SystemExit):
             warnings.warn(f"Owner only: {message}", OwnerNotice, stacklevel=_level_outside())
 
@@ -112,7 +112,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like this one, whatever the case of its letters; None if none is."""
+    """The known name most like this one, in any case of letters; None if none is."""
     folded = {other.casefold(): other for other in known}
     near = get_close_matches(name.casefold(), folded, n=1)
     return folded[near[0]] if near else None

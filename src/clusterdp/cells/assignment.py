@@ -134,7 +134,7 @@ def expected_sizes(
         arm_sizes: How many units each arm has, which is public.
         response: K; axes `[group, label]`.
         shares: The declared share of each group.
-        probs: Declared probabilities of arms, axes `[group, arm]`; None if they are alike.
+        probs: Declared probabilities of arms, axes `[group, arm]`; None if they are the same.
     """
     groups = shares[:, np.newaxis] * (np.ones((1, len(arm_sizes))) if probs is None else probs)
     cells = response.T @ (groups / groups.sum(axis=0)) * np.asarray(arm_sizes)

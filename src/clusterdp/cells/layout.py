@@ -82,7 +82,7 @@ class AssignedGroups(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @classmethod
     def from_sizes(cls, arms: Sequence[int], sizes: Sequence[int]) -> AssignedGroups:
-        """Groups by their arms and numbers of units; the same whatever their order."""
+        """Groups by their arms and numbers of units; the same in any order."""
         found = []
         for arm in range(max(arms) + 1):
             mine = [size for one, size in zip(arms, sizes, strict=True) if one == arm]

@@ -218,7 +218,7 @@ class OptimalChannel:
         return replace(self, groups=groups)
 
     def used(self) -> OptimalChannel:
-        """The channels that a cell has, numbered anew."""
+        """The channels that a cell has, numbered again."""
         kept, groups = np.unique(self.groups, return_inverse=True)
         n_outputs = int(self.possible()[kept].any(axis=0).sum())
         return replace(
@@ -359,7 +359,7 @@ def design_one(
     # Only owners design channels: readers of one do not load the solver.
     from clusterdp.channels._solver.staircases import design_staircase, plain_design
 
-    # Noise is drawn by now: whatever the solver does, there is a channel.
+    # Noise is drawn by now, so there must be a channel even if the solver fails.
     plain = *plain_design(prior, values, bound.max_ratio), np.inf
     n_categories = values.shape[1]
     # Rounding moves the probabilities of an output by a few units: room is left for that.

@@ -137,7 +137,7 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
         return _remembered_design(tuple(prior), space, weights, self.bound(space))
 
     def plain_channel(self, space: CategorySpace) -> OptimalChannel:
-        """A channel in closed form that costs as much, and is public whatever was counted."""
+        """A channel in closed form that costs as much, and is public for any counts."""
         from clusterdp.channels._solver.staircases import plain_design
 
         values = space.metric_values()

@@ -77,7 +77,7 @@ class ResamplingChannel:
     def decode(self, metric: int = 0) -> FloatArray:
         """What each released category counts as: (ỹ − λm)/(1−λ), m the mean of the prior.
 
-        Its expectation is the true outcome, whatever the prior. Axes `[..., group, released]`.
+        Its expectation is the true outcome, for any prior. Axes `[..., group, released]`.
         """
         return self._decode(self.values[metric])
 
@@ -88,7 +88,7 @@ class ResamplingChannel:
     def _decode(self, values: FloatArray) -> FloatArray:
         exact = self._unmix(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
         rounded = exact.astype(np.float64)
-        # Rounding biases every outcome of a group alike, by λΣq̃(rounded − exact). It is taken back
+        # Rounding biases all outcomes of a group equally, by λΣq̃(rounded − exact). It is taken back
         # from the one value where the smallest step of a float moves that sum the least.
         bias = self._prior_mean(rounded - exact)
         step = self.weights * np.spacing(np.abs(rounded))
@@ -240,7 +240,7 @@ class ResampledRows(
         )
 
     def plain_channel(self, space: CategorySpace) -> ResamplingChannel:
-        """A channel in closed form that costs as much, and is public whatever was counted."""
+        """A channel in closed form that costs as much, and is public for any counts."""
         return self.public_channel(space)
 
     def design(

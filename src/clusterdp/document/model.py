@@ -2,7 +2,7 @@
 
 A part says what it is, not how it looks: `text.py` lays it out for terminals, `markup.py` for
 Markdown, notebooks and pages. They escape what they are given, and nobody else does. So texts are
-given as they are, whatever their source; names stand in `code(...)`, what matters most in
+given as they are, from any source; names stand in `code(...)`, what matters most in
 `strong(...)`. Both put control characters around a text, which no name or label may have.
 """
 

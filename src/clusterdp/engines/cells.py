@@ -117,7 +117,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
 
     Args:
         sizes: One row for every combination of the columns `CellOptions.groups`, which come first,
-            by whatever names; then its number of units, `size`, and of rows, `n_rows`.
+            by any names; then its number of units, `size`, and of rows, `n_rows`.
         asked: Which columns they are.
     """
     import polars as pl

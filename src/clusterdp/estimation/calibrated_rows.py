@@ -97,7 +97,7 @@ def _calibrated(
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
     moved, of_observed = {}, question.space.of_observed()
     for place, measured in enumerate(question.space.declared.metrics):
-        # Whatever is measured of an outcome that may be missing is 0 where it is.
+        # Every metric of an outcome that may be missing is 0 where it is missing.
         name = f"{measured}{TIMES_OBSERVED}" if place in of_observed else str(measured)
         function = CategoryFunction.measured(name, question.space, place)
         metric = DecodedFunction.from_question(function, question, request)

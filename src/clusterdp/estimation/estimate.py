@@ -326,7 +326,7 @@ def _estimate_metrics(
 def _check_questions(
     release: Release, read: list[cutting.RowCounts], found: MetricFindings
 ) -> None:
-    """Check that questions were asked of as many units as published, in all arms alike."""
+    """Check that questions were asked of as many units as published, equally in all arms."""
     asked = [
         rows.whole.cell_sizes(rows.profiles, n_outputs(question)).sum(axis=0)
         for question, rows in zip(release.questions, read, strict=True)

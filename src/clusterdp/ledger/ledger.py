@@ -351,7 +351,7 @@ class Ledger:
     def cancel(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
         """Give back the budget of a release that drew nothing; its key is wiped.
 
-        A release whose rows were being randomized has drawn, whatever became of them. A run that is
+        A release whose rows were being randomized has drawn, even if they are gone. A run that is
         working on it fails before it publishes anything.
 
         Args:

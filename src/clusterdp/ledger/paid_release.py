@@ -260,7 +260,7 @@ class PopulationBudget:
 
 
 def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a release from its reservation, with locations that may be given anew."""
+    """The options of a release from its reservation, with locations that may have changed."""
     content = reservation.record.content
     if content["software"] != __version__:
         raise LedgerError(

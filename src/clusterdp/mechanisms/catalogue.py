@@ -162,9 +162,9 @@ def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
 
     What is released of a row is a number, not one of the outcomes: the debiased outcome itself. The
     channel is designed for a prior over outcomes, which buys variance and nothing else: the
-    guarantee and unbiasedness hold whatever it is. Without `noise_scale` and `prior` it is uniform;
+    guarantee and unbiasedness hold for any prior. Without `noise_scale` and `prior` it is uniform;
     without `noise_scale` the mechanism is also locally private, row by row. With two outcomes the
-    channel is Warner's randomized response, whatever the prior.
+    channel is Warner's randomized response, for any prior.
 
     Args:
         epsilon: ε of the whole release.

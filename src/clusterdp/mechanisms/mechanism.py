@@ -114,7 +114,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sums(self) -> tuple[Statistic, ...]:
-        """What is of everyone: all questions of a release have it alike."""
+        """The statistics of all units, which all questions of a release share."""
         return tuple(one for one in self.statistics if one.of_everyone)
 
     def find(self, kind: type[S]) -> S | None:
@@ -179,7 +179,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         return self.settled_rows(space).bound(space).total_epsilon(acc.no_summary_loss(), 0.0)
 
     def guarantee(self, space: CategorySpace) -> acc.Guarantee:
-        """What one release over `space` costs, whatever the data and the size of its cells."""
+        """What one release over `space` costs, for any data and sizes of cells."""
         spent = self.statistics_loss()
         if self.rows is None:
             return acc.Guarantee(epsilon=acc.total_epsilon(spent))

@@ -194,7 +194,7 @@ def fit_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPri
 def base_measure(categories: Categories) -> FloatArray:
     """What is assumed where nothing is declared; axes `[category]`.
 
-    Values of an outcome count alike. So do the pieces of a number's range between cuts, each of
+    Values of an outcome count equally. So do the pieces of a number's range between cuts, each of
     which is uniform: who declares a threshold expects people on both sides. A missing outcome
     counts like one value, or like one piece.
     """

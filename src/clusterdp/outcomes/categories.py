@@ -135,8 +135,9 @@ class Categories:
     def _existing(self) -> BoolArray:
         """Whether each combination can keep every constraint; axes `[position]`.
 
-        A constraint is about observed values. It is broken where it would be whatever the missing
-        ones are: a comparison with a missing outcome fails on the left side and holds on the right.
+        A constraint is about observed values. It is broken where it would be for all values of the
+        missing ones: a comparison with a missing outcome fails on the left side and holds on
+        the right.
         """
 
         def holds(condition: Metric, *, if_missing: bool) -> BoolArray:

@@ -327,7 +327,7 @@ class Constraint:
         return tuple(step for side in self.sides for step in side.cuts(outcome, number))
 
     def check(self, spaces: Mapping[str, Space], cuts: Mapping[str, Collection[int]]) -> None:
-        """Raise a ParameterError unless rows can be checked against it whatever is rounded.
+        """Raise a ParameterError unless rows can be checked against it after any rounding.
 
         Args:
             spaces: The declared outcomes.

@@ -84,7 +84,7 @@ def publish(
 ) -> Published:
     """Privatize every outcome of an experiment's table into a new folder.
 
-    Each call spends the stated guarantee anew. A ledger adds up the losses of releases about the
+    Each call spends the stated guarantee again. A ledger adds up the losses of releases about the
     same people, and refuses a release that would exceed the cap before any outcome is read.
 
     The mechanism is a name, or made by a builder such as `cluster_dp`. What a name leaves open is
@@ -320,7 +320,7 @@ def release(
 ) -> Release:
     """Privatize every outcome of an experiment's frame, in memory.
 
-    Each call spends the stated guarantee anew. Two releases of the same people's outcomes add up,
+    Each call spends the stated guarantee again. Two releases of the same people's outcomes add up,
     and no ledger tracks them. `publish` writes a folder and can spend from a ledger.
 
     The mechanism is a name, or made by a builder such as `cluster_dp`. What a name leaves open is

@@ -1,6 +1,6 @@
 """How much of ε goes to noisy counts, to each level of noisy sums, and to rows.
 
-A plan serves its purposes alike: it keeps the largest regret small, which is the predicted standard
+A plan balances its purposes: it keeps the largest regret small, which is the predicted standard
 error for a purpose over that of the best plan for that purpose alone.
 """
 
@@ -75,7 +75,7 @@ def best_split(
     Args:
         builds: The mechanism of a split, question by question.
         scenarios: What is known of each question.
-        request: The budget, shares that are fixed, and what it is for; alike for all questions.
+        request: The budget, shares that are fixed, and what it is for; the same for all questions.
         counts: Shares for counts to choose from.
 
     Returns:
@@ -213,10 +213,10 @@ class _Search:
         """The best splits so far among those that leave out the same levels."""
         most = _HOPELESS * objective(self.variances).min()
         for levels in np.unique(self.shares > 0, axis=0):
-            alike = ((self.shares > 0) == levels).all(axis=1)
-            if objective(self.variances[alike]).min() <= most:
+            same = ((self.shares > 0) == levels).all(axis=1)
+            if objective(self.variances[same]).min() <= most:
                 start = _Start(objective, np.empty(0))
-                yield start.moved(self.shares[alike], self.variances[alike])
+                yield start.moved(self.shares[same], self.variances[same])
 
     def _around(self, centre: FloatArray, factor: float) -> list[tuple[float, ...]]:
         """Shares to try near those that were good; a level that was left out stays so."""

@@ -1,6 +1,6 @@
 """Whether noisy counts, from which priors are learned, are worth it where nothing is declared.
 
-A channel for all outcomes alike is the best there is if outcomes are uniform, and they hardly ever
+A channel for equally likely outcomes is the best one if outcomes are uniform, and they hardly ever
 are. So a plan looks at what a prior would be worth for a few shapes that outcomes often have. It
 recommends counts where they pay on average over these, their cost included, and where they cost
 little if outcomes are uniform after all.
@@ -131,7 +131,7 @@ _MOST_COST = 0.045
 _WIDE = 10_000
 # A prior that saves less of the variance is not worth the step.
 _LEAST_GAIN = 0.05
-# Outcomes may well decline with such means, as shares of their range, or be all alike.
+# Outcomes may well decline with such means, as shares of their range, or be equally likely.
 _MEANS = (0.1, 0.25, math.inf)
 _DIGITS = 2
 

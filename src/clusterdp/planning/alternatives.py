@@ -1,6 +1,6 @@
 """The same plan otherwise: at other budgets, at the smallest one, and with other clusters.
 
-Questions, grids and pilots stay as they were planned; what is left open is chosen anew.
+Questions, grids and pilots stay as they were planned; what is left open is chosen again.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def other_budgets(
 ) -> tuple[BudgetPoint, ...]:
     """The plan at other budgets, in their order, with the planned one as it is.
 
-    Questions, grids and pilots stay as they were planned; what is left open is chosen anew. Budgets
-    at which something that was asked for cannot be had are left out.
+    Questions, grids and pilots stay as they were planned; what is left open is chosen again.
+    Budgets at which something that was asked for cannot be had are left out.
 
     Args:
         comparisons: The plan of each question.
@@ -107,7 +107,7 @@ def targets(comparison: MechanismComparison) -> tuple[Purpose, ...]:
 def at_budget(
     comparisons: Sequence[MechanismComparison], epsilons: Sequence[float]
 ) -> tuple[MechanismOption, ...]:
-    """The recommended mechanisms at other ε, one for each question; their split is chosen anew."""
+    """The recommended mechanisms at other ε, one for each question; their split is chosen again."""
     name, scenarios = comparisons[0].chosen, [one.scenario for one in comparisons]
     pairs = zip(comparisons, epsilons, strict=True)
     requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]

@@ -1,6 +1,6 @@
 """Which mechanism, and how to split its budget: from public numbers and a declared baseline.
 
-No outcome is read. Whatever is chosen, the guarantee and unbiasedness hold; a wrong baseline costs
+No outcome is read. The guarantee and unbiasedness hold for any choice; a wrong baseline costs
 efficiency and nothing else.
 """
 

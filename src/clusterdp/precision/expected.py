@@ -97,13 +97,13 @@ def histogram_baseline(
     within_share: float = 1.0,
     cluster_sizes: IntArray | None = None,
 ) -> ExpectedOutcomes:
-    """A public histogram, and how alike clusters are.
+    """A public histogram, and how similar clusters are.
 
     Args:
         space: The outcome space.
         histogram: One number per category, in any unit.
         within_share: The share of the first metric's variance that lies within clusters: 1 if
-            clusters are alike, near 0 if each has nearly one value. Other metrics differ between
+            clusters are equal, near 0 if each has nearly one value. Other metrics differ between
             clusters as far as they depend on the first.
         cluster_sizes: How many units each cluster has, so that all of them together have the
             histogram; by default as many.

@@ -143,7 +143,7 @@ def noisy_counts_loss(noise_scale: float) -> tuple[LossAtom, ...]:
 def any_loss(epsilon: float) -> tuple[LossAtom, ...]:
     """A loss that bounds that of every ε-DP release: ±ε, and +ε with probability 1/(1 + e^(−ε)).
 
-    Whatever is ε-DP is a post-processing of randomized response at ε (Kairouz, Oh and Viswanath,
+    Anything ε-DP is a post-processing of randomized response at ε (Kairouz, Oh and Viswanath,
     ICML 2015), so no set of its outputs has a larger hockey-stick divergence.
     """
     with localcontext(_DIGITS):

@@ -234,7 +234,7 @@ class ParquetBytes:
         for pair in footer.get(_PAIRS, ()):
             if not _is_known(pair[1].decode(), pair.get(2, b"").decode(), columns):
                 return "has unexpected metadata"
-        # Spark writes them whatever it is told; checksums alone cover them.
+        # Spark always writes them; only checksums cover them.
         held = [one.column.pop(_CHUNK_STATISTICS, None) for one in _ranges(footer) if one.column]
         if not by_spark and any(one is not None for one in held):
             return "has statistics of its columns, which are not part of a release"

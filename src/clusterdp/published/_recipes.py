@@ -243,7 +243,7 @@ print(effects)"""
 
 
 def _sql_name(name: str) -> str:
-    """A name as SQL reads it, whatever characters it has."""
+    """A quoted name for SQL, with any characters."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -113,7 +113,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         questions: What was published of each question.
         asking: How units are asked one of several; None where there is one question, or no rows.
         labels: The response that private clusters went through; None where clusters are public.
-        assignment: The declared probabilities of arms by label; None if they are alike, or clusters
+        assignment: The declared probabilities of arms by label; None if they are equal, or clusters
             are public.
         before_pilot: What was declared before a pilot, question by question; None where there was
             none.

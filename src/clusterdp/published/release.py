@@ -45,7 +45,7 @@ class Release:
         asking: How units are asked one of several questions; None where there is one, or no rows.
         response: The response that private clusters went through, so that what is published of them
             are labels that units were given; None where clusters are public.
-        assignment: The declared probabilities of arms by label; None if they are alike.
+        assignment: The declared probabilities of arms by label; None if they are the same.
     """
 
     units: Any

@@ -30,7 +30,7 @@ COUNT = "__clusterdp_count"
 
 
 def scan_units(release: Release) -> pl.LazyFrame:
-    """The released rows as a Polars query, whatever library they came in."""
+    """The released rows as a Polars query, from any library."""
     import narwhals as nw
     import polars as pl
 

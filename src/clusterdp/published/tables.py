@@ -60,7 +60,7 @@ def cells_table(
             clusters = pl.Series(clusters.name, layout.clusters)
         published.insert(0, clusters[np.repeat(np.arange(n_clusters), n_arms)])
     totals = [one for one in questions[0].statistics if one.level is not None]
-    if totals:  # alike for all questions
+    if totals:  # the same for all questions
         published.append(pl.Series(WEIGHT, totals[0].sum_readings()[0].weights.ravel()))
     for question, ending in zip(questions, question_suffixes(len(questions)), strict=True):
         published += [one.alias(one.name + ending) for one in _question_columns(question)]

@@ -100,7 +100,7 @@ def owners_words(manifest: Manifest) -> list[str]:
         "numbers of units": not manifest.terms.releases_rows,
         "names, labels and values of outcomes": True,
         "values of passthrough columns": bool(named.kept),
-        # Exact clusters, and clusters that went through a response, look alike.
+        # Exact clusters, and clusters that went through a response, look the same.
         "which columns are private": named.cluster is not None,
         "that the noise of counts, sums, totals and the pilot was drawn as stated": any(
             one.pilot is not None or one.statistics for one in manifest.terms.mechanisms

@@ -98,7 +98,8 @@ _CACHED_HASHES = 2**15
 _SLOTS_PER_HASH = 2
 # Hashes that are sorted at once, without slots.
 _FEW = 2**10
-# Odd numbers that spread hashes over slots, one for each round; no two rounds group them alike.
+# Odd numbers that spread hashes over slots, one for each round; no two rounds group them the same
+# way.
 _SPREADS = tuple(
     np.uint64(number)
     for number in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xFF51AFD7ED558CCD)

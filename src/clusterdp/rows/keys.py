@@ -136,7 +136,7 @@ CLUSTERS_KEY = "clusters"
 
 def response_key(outcomes: tuple[str, ...]) -> str:
     """The name of the key of the channel's draw for outcomes that are released together."""
-    # No name holds \x00, so no two lists of names are alike: each question has its own words.
+    # No name holds \x00, so no two lists of names are equal: each question has its own words.
     return "response/" + "\x00".join(outcomes)
 
 
@@ -264,7 +264,7 @@ class IdBlocks(NamedTuple):
 
     @classmethod
     def from_integers(cls, ids: IntArray) -> IdBlocks:
-        """One block each, whatever type the integers have."""
+        """One block each, for any type of integer."""
         blocks = np.empty((len(ids), 2), dtype="<u8")
         blocks[:, 0] = _INTEGER_KIND + 8
         is_signed = ids.dtype.kind == "i"

@@ -1,7 +1,7 @@
 """Safety checks: do passthrough columns, or the order of rows, reveal outcomes? They only warn.
 
 A column that is published as it is may be a copy of the outcome. Rows in the order of outcomes
-would reveal every outcome, whatever noise is added. Rows are published in the order of ids, or in
+would reveal every outcome, with any noise. Rows are published in the order of ids, or in
 that of the table if the owner declares it public and keeps it. Nets never decide whether a release
 is published: such a decision would depend on many true outcomes at once, and would itself need a
 privacy budget.

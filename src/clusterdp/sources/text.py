@@ -42,7 +42,7 @@ def open_lines(files: list[Path] | list[str], wanted: ColumnRequest) -> pl.LazyF
 
 
 def _types(files: list[Path] | list[str], wanted: ColumnRequest) -> dict[str, pl.DataType]:
-    """The types of public columns, from all rows, whatever other columns hold."""
+    """The types of public columns, from all rows, for any content of other columns."""
     import polars as pl
 
     try:

@@ -80,7 +80,7 @@ class SumReading(NamedTuple):
         weights: x, the weight of a unit in each cell; axes `[cluster, arm]`.
         value: Σ x·y with noise; axes `[..., group, fold, arm]`. Of one fold where sums are not
             split by fold.
-        variance: The variance of its noise, alike for all.
+        variance: The variance of its noise, the same for all.
         squares: Σ x·((y − middle)² − c) with noise, axes as `value`; None if not published.
         squares_variance: The variance of the noise on squares.
         squares_constant: c.
@@ -134,7 +134,7 @@ def combined(
 ) -> SumReading:
     """A weighted sum of readings of all metrics, whose noise is uncorrelated.
 
-    Noise that metrics have together is: the sign of each is as likely as the other, whatever the
+    Noise that metrics have together is: the sign of each is as likely as the other, for any
     rest.
 
     Args:

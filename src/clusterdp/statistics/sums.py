@@ -272,7 +272,7 @@ def noise_in_rows(level_epsilon: FloatArray, row_epsilon: FloatArray) -> FloatAr
     """How many rows have as much noise as a total: N = 4/ε²/v, to a power of four.
 
     The total is of two folds, at ε of its level; v is the noise of a row by Warner's randomized
-    response at ε of the rows, e^ε/(e^ε − 1)², whatever the outcomes are.
+    response at ε of the rows, e^ε/(e^ε − 1)², for any outcomes.
     """
     with np.errstate(divide="ignore", over="ignore"):
         row = np.exp(-row_epsilon) / np.expm1(-row_epsilon) ** 2

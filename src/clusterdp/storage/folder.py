@@ -231,7 +231,7 @@ class LocalFolder:
 def staged_folder(target: Path) -> Iterator[Path]:
     """A private folder beside `target` that becomes it when the block ends without an error.
 
-    Whatever happens before, `target` does not exist; what an earlier run left behind is removed. A
+    Before that, `target` does not exist; what an earlier run left behind is removed. A
     second run for the same target does not wait: it gets an error.
 
     Yields:

@@ -322,7 +322,7 @@ class ObjectStore:
                 obstore.put(self._objects, name, content)
 
     def upload(self, name: str, path: Path) -> None:
-        """Write a file as an object, whatever was there. It appears complete or not at all."""
+        """Write a file as an object, in place of any other. It appears complete or not at all."""
         import obstore
 
         part = max(_PART_BYTES, path.stat().st_size // _MOST_PARTS)

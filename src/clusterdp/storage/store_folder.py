@@ -192,7 +192,7 @@ class StoreFolder(ClaimedFolder):
 
     def _publish(self, folder: Path, claim: str) -> None:
         sealed = (folder / MANIFEST).read_bytes()
-        # What the manifest does not name stays here, whatever it is.
+        # What the manifest does not name stays here.
         names = sorted(json.loads(sealed)["files"])
         for name in names:
             self.store.upload(name, folder / name)

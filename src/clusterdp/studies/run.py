@@ -69,7 +69,7 @@ def parse_experiments(names: list[str]) -> list[int]:
 def run_experiments(
     numbers: list[int], study: Study, report: Callable[[int], None]
 ) -> list[ExperimentFindings]:
-    """The guarantees, and the experiments asked for. A draw is the same whatever runs beside it.
+    """The guarantees, and the experiments asked for. A draw does not depend on which others run.
 
     Args:
         numbers: Which experiments.

@@ -295,7 +295,7 @@ class _System:
         return np.asarray(self.features @ coordinates[1:].T)
 
     def start(self) -> _Point:
-        """A point inside: no price on means, and all sets alike.
+        """A point inside: no price on means, and all sets equal.
 
         Prices and slacks are of the size of the cost that binary outcomes would have. From 1, small
         ε would need many more steps than there are.

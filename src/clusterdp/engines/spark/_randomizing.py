@@ -102,7 +102,7 @@ class SameTable:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(self._NONCE_BYTES)
-        # Of one length, whatever was read.
+        # Of one length, for anything that was read.
         numbers = b"".join(one.to_bytes(16) for one in (seen.n_rows, seen.low, seen.high))
         return self._MARK + nonce + AESGCM(self._key).encrypt(nonce, numbers, None)
 

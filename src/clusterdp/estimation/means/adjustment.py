@@ -56,7 +56,8 @@ class CovariateRows:
         stands_for: For how many units a row stands; see `read_answers`.
         shape: How many clusters and arms there are.
         sizes: How many rows each cell has; axes `[cluster, arm]`.
-        pieces: Gives the rows of an arm with their covariates, piece by piece, each time anew.
+        pieces: Gives the rows of an arm with their covariates, piece by piece, once more at each
+        call.
 
     Args:
         counted: The rows, counted.

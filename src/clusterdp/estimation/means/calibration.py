@@ -129,7 +129,7 @@ class Calibration:
         return None if self._cells is None else tuple(part[..., arms] for part in self._cells)
 
     def shifts(self) -> FloatArray:
-        """−XM⁻¹(X'ỹ − Z): what units of each profile are moved by, whatever their weights."""
+        """−XM⁻¹(X'ỹ − Z): what units of each profile are moved by, for any weights."""
         return -times(self.solver.solve(self.gaps), self.solver.transposed)
 
     def _least_noise(self, square_weights: FloatArray, saved_weights: FloatArray) -> FloatArray:

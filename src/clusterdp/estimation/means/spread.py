@@ -94,7 +94,7 @@ class SpreadEstimate(NamedTuple):
         shift: What they add to an estimate that was made from rows.
         noise: The variance that noise of privacy gives to the sum; from public numbers, about.
         slope: How the spread follows the mean, where units have two values; else zero.
-        most: What the spread is at most, whatever outcomes are.
+        most: The largest possible spread.
         weights: Σ s².
         unit_noise: The public noise variance of a row.
         of_units: The variance of outcomes, about.
@@ -215,11 +215,11 @@ class PublishedSquares:
         """What published squares add to Σ s²((ỹ − τ̂)² − v̂), an estimate of spread from rows.
 
         Xc is told by published squares instead of rows. What is left, g − Xc, is zero where units
-        of a sum count alike. Rows tell its squares with noise. A ratio of totals does without rows,
-        and takes the spread to be the same for all units; it is off by as much as spreads differ.
-        Both are weighed by the inverse of their mean squared errors, which follow from public
-        numbers but for the spread. That is of all published sums: weights by a functional's own
-        would prefer the smaller of its squares.
+        of a sum count equally. Rows tell its squares with noise. A ratio of totals does without
+        rows, and takes the spread to be the same for all units; it is off by as much as spreads
+        differ. Both are weighed by the inverse of their mean squared errors, which follow from
+        public numbers but for the spread. That is of all published sums: weights by a functional's
+        own would prefer the smaller of its squares.
 
         Args:
             spread: What rows alone tell.

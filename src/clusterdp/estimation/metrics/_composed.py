@@ -163,7 +163,7 @@ def compared_arms(data: Sequence[MetricData], name: str) -> Iterator[ArmComparis
     """Each treatment beside control, overall and in every segment.
 
     Args:
-        data: The rows as each metric reads them, calibrated alike.
+        data: The rows as each metric reads them, calibrated the same way.
         name: What is composed of the metrics.
     """
     for counted in zip(*(one.rows.parts for one in data), strict=True):

@@ -51,7 +51,7 @@ from clusterdp.estimation.reading.segments import CrossedCounts
 from clusterdp.outcomes.space import ValueRange
 
 # What responses count as in a product: numbers with a mean of at most the product, and of at least
-# the product, whatever the category. They are the same array if rows tell how both factors go
+# the product, for any category. They are the same array if rows show how both factors go
 # together.
 ProductBounds = tuple[FloatArray, FloatArray]
 

@@ -107,7 +107,7 @@ class QuestionRows(NamedTuple):
     Attributes:
         question: What is published of some outcomes, rows among it.
         rows: These rows as counts.
-        request: What to estimate, whatever the metric.
+        request: What to estimate, for any metric.
     """
 
     question: ReleasedQuestion

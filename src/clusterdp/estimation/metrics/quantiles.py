@@ -10,7 +10,7 @@ Two arms' quantiles are compared value by value.
 
 A quantile jumps. Next to a jump, limits say nothing of how a quantile is spread between them, and
 limits that are combined as of normal numbers miss: if half of each arm has one star and half has
-five, the difference of medians is 4, 0 or −4, whatever √2 times an arm's interval reaches to.
+five, the difference of medians is 4, 0 or −4, whereas √2 times an arm's interval reaches to.
 
 So values are combined, not limits. A value of an arm is z standard errors away, its *reach*, if its
 interval begins to hold it there. Two arms' values are held together if z₁² + z₀² is at most a

@@ -91,7 +91,7 @@ def question_notes(
 ) -> list[Note]:
     """Questions that were not asked of as many units as published, overall and arm by arm.
 
-    A hash of the id decides, so that arms are asked alike. Half of the level is for all arms
+    A hash of the id decides, so that arms are asked equally. Half of the level is for all arms
     together, the other half for each (Bonferroni).
 
     Args:

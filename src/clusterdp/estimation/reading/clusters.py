@@ -1,7 +1,7 @@
 """Private clusters: what units count by the label they were given, in means of true clusters.
 
 A unit of cluster c was given label ℓ with the published probability K(ℓ|c). Weights w on given
-labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, whatever else is true of it:
+labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, for any outcome:
 
     w = K⁻¹·1_c           counts units of cluster c as one, and all others as nothing,
     g_a = K⁻¹·(1/p(a|·))  counts units of arm a by the inverse of its probability in their cluster.

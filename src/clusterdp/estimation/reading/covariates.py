@@ -3,7 +3,7 @@
 Rows with their covariates, cut by segments and arms.
 
 Of a row, a regression reads covariates and its **entry**: the profile and the response that it was
-counted by. Whatever else it needs is the same for all rows of an entry.
+counted by. All else it needs is the same for all rows of an entry.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def spread_cells(of_cells: FloatArray, profiles: Profiles, arms: list[int]) -> F
 
 
 def times(terms: FloatArray, matrix: csr_array) -> FloatArray:
-    """A product over the last axis with a sparse matrix, whatever the axes before it."""
+    """A product over the last axis with a sparse matrix, for any axes before it."""
     flat = terms.reshape(math.prod(terms.shape[:-1]), terms.shape[-1])
     return np.asarray(flat @ matrix).reshape(*terms.shape[:-1], matrix.shape[1])
 

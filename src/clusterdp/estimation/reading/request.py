@@ -1,4 +1,4 @@
-"""What an analyst asks for, whatever the metric: what to compare, to cut by and to adjust for."""
+"""What an analyst asks for, for any metric: what to compare, to segment by and to adjust for."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ExposureRequest(NamedTuple):
 
 
 class EstimateRequest(NamedTuple):
-    """What to estimate, whatever the metric.
+    """What to estimate, for any metric.
 
     Attributes:
         layout: The cells, with the control to compare with.

@@ -134,7 +134,7 @@ def _pass_rows(
     Args:
         release: The release.
         request: What to cut by and to adjust for.
-        public: The columns to count by, whatever is cut.
+        public: The columns to count by, for any segments.
 
     Returns:
         Rows counted as each question reads them, by each of the finest dimensions; the rows
