@@ -77,7 +77,7 @@ class OutputError(ClusterDPError):
 
 
 class FormatError(ClusterDPError):
-    """A folder is not a release, was damaged or edited, or is of a newer format."""
+    """A folder is not a release, was damaged or edited, or has a newer format."""
 
 
 class LedgerError(ClusterDPError):

@@ -44,7 +44,7 @@ def units_in_words(n_units: int, n_clusters: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Breakdown:
-    """Groups of units by public columns that effects are going to be cut by.
+    """Groups of units by public columns that analysts will segment by.
 
     Attributes:
         columns: The columns; several are crossed.
@@ -112,7 +112,7 @@ class Layout:
         arms: Arm labels, in the order of the second axis.
         control: The position of the control arm in `arms`.
         sizes: n_{a,c}, the number of units in each cell; axes `[cluster, arm]`.
-        breakdowns: What effects are going to be cut by.
+        breakdowns: What analysts will segment by.
         folds: How many public folds units are in, by a hash of their ids.
         arm_shares: The share of units that each arm was planned to have; None if none was declared.
         assigned: The groups that were assigned to arms as a whole; None if units were.

@@ -70,7 +70,7 @@ class DesignedRows(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "prior", _checked_prior(self.prior))
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside their strength or the budget."""
+        """What an owner gives to get these rows, in addition to their strength or the budget."""
         return {} if self.prior is None else {"prior": list(self.prior)}
 
 

@@ -203,7 +203,7 @@ class ResampledRows(
         return ResampledRows(resample_prob=bound.resample_prob, delta=self.delta, prior_floor=floor)
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside their strength."""
+        """What an owner gives to get these rows, in addition to their strength."""
         return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
 
     def parameters(self) -> dict[str, float]:
@@ -349,7 +349,7 @@ class ResamplingBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="cha
         _check_common(self)
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside the budget."""
+        """What an owner gives to get these rows, in addition to the budget."""
         return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
 
     def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> ResampledRows:

@@ -55,7 +55,7 @@ def calibrated_rows(release: Release | str | os.PathLike[str], *, fold: int | No
     compares by default, of everyone. Where units were asked different questions, columns are null
     for units that were not asked; means that skip nulls are unbiased, and near to those of
     `estimate`, which weighs those asked to whom they stand for. Standard errors that other tools
-    compute from it are too large wherever published sums tell much: take those of `estimate`.
+    compute from it are too large wherever published sums are precise: take those of `estimate`.
 
     Args:
         release: A published folder, or a release from `release` or `read_release`.
@@ -65,7 +65,7 @@ def calibrated_rows(release: Release | str | os.PathLike[str], *, fold: int | No
         A Polars query over a folder, or a frame of the library that the rows came in.
 
     Raises:
-        ParameterError: If an argument is of another type or out of its range, or the release has
+        ParameterError: If an argument has another type or is out of its range, or the release has
             no rows.
         FormatError: If the folder is not a release, or was damaged or edited.
         DataError: If a column of the release has the name of a new one.
@@ -116,7 +116,7 @@ def _stratified_weights(
 ) -> FloatArray:
     """What a unit of each cell counts in a comparison within clusters, one on average of its arm.
 
-    It is of units that were asked the question. Where private clusters have probabilities of arms
+    It covers units that were asked the question. Where private clusters have probabilities of arms
     of their own, `factors` is what units count. That of control is the one of its first comparison.
     Axes `[cell]`.
     """

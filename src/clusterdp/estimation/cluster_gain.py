@@ -90,7 +90,7 @@ class ClusterGain(NamedTuple):
 def cluster_gains(release: Release) -> list[ClusterGain]:
     """What clusters give, by metric and arm, from all rows of a release.
 
-    It is of clusters with two units or more in every arm, and of means of all units, not only of
+    It covers clusters with two units or more in every arm, and means of all units, not only of
     those with an observed outcome. Nothing where no rows are published, there are fewer than two
     such clusters, or arms were assigned to groups as a whole.
     """

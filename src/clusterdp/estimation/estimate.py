@@ -123,10 +123,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         segments: The analyst's own table, or the path of its file. It is joined to the rows by unit
             id.
         on: The column of ids in that table; by default named as in the release.
-        by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
+        by: Columns to segment by, published or joined. Several in one entry are crossed: `["tier",
             "tier,region"]`.
         adjust: Columns, kept or joined, that were known before treatment, to adjust for (CUPED):
-            numbers or categories. Adjusted effects are listed beside the others, and `to_report`
+            numbers or categories. Adjusted effects are listed next to the others, and `to_report`
             says which of the two to report.
         exposure: Whether units were exposed to what their arm offers: an outcome declared as 0,1,
             or a column of 0 and 1, kept or joined. Adds the complier effect (CACE) on each mean,
@@ -143,7 +143,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         level: The confidence level of the intervals that are shown.
 
     Raises:
-        ParameterError: If an argument is of another type or out of its range.
+        ParameterError: If an argument has another type or is out of its range.
         FormatError: If the folder is not a release, or was damaged or edited.
         DataError: If the analyst's table does not fit the release.
     """
@@ -232,7 +232,7 @@ def _kind(effect: Effect) -> tuple[bool, bool]:
 
 
 def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:
-    """What standard errors are of if arms were assigned to groups, and why intervals are wide."""
+    """How arms assigned to groups affect standard errors, and why intervals are wide."""
     if release.columns.randomization_unit is None:
         return []
     text = (
@@ -255,7 +255,7 @@ def _from_rows(
     request: EstimateRequest,
     estimators: list[MetricEstimator],
 ) -> MetricFindings:
-    """Effects on every metric, from rows and what was published beside them."""
+    """Effects on every metric, from rows and what was published next to them."""
     read = cutting.read_rows(release, request)
     questions = [QuestionRows(*pair, request) for pair in zip(release.questions, read, strict=True)]
     rows = read[0]  # what follows is public, and the same in every question
@@ -314,7 +314,7 @@ def _estimate_metrics(
             of_metric = one.estimate(questions)
             if exposure is not None:
                 for rows, function in of_metric.means:
-                    of_metric.add(exposure.beside(function, rows))
+                    of_metric.add(exposure.effects_with(function, rows))
             found.add(of_metric)
         except ParameterError as error:
             refused.append(error)
@@ -426,7 +426,7 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
 
 
 def _scope_texts(release: Release) -> list[Note]:
-    """Whom and what effects are of: who was asked, what was clipped, what is missing."""
+    """What effects cover: who was asked, what was clipped, what is missing."""
     texts = []
     if release.units is not None and len(release.questions) > 1:
         shares = ", ".join(

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.spec.terms import Terms
 
-    # The event that ends a release, and what its entry says beside the reason.
+    # The event that ends a release, and what its entry says besides the reason.
     Describe = Callable[[ReleaseRecord, Secrets | None], tuple[str, dict[str, str]]]
 
 

@@ -27,7 +27,7 @@ class SumShares(NamedTuple):
     Attributes:
         totals: For totals of arms.
         clusters: For sums of every cell.
-        breakdowns: For totals of groups, by the columns that the groups are of.
+        breakdowns: For totals of groups, by the columns of the groups.
         noise_in_rows: How many rows have as much noise as a total, which caps the weights of units;
             None for what follows from the shares.
     """

@@ -47,7 +47,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         rows: How rows are randomized, by parameters or by the budget of the whole release; None
             when no rows are published.
         asked: How many of `ASKED_TOTAL` units are asked, by a public hash of their ids. Rows,
-            counts and pilots are of the units that are asked; sums are of all units. It is all of
+            counts and pilots cover the units that are asked; sums cover all units. It is all of
             them where a release has one question, or no rows.
     """
 
@@ -137,7 +137,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         return np.ones_like(layout.sizes) if totals is None else totals.weights(layout)
 
     def statistics_loss(self) -> tuple[acc.LossAtom, ...]:
-        """The privacy loss of all that is published beside the rows, largest first."""
+        """The privacy loss of all that is published next to the rows, largest first."""
         return acc.joint_loss(*(one.loss() for one in self.noisy))
 
     def settled_rows(self, space: CategorySpace) -> RowRule:

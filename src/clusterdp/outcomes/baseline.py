@@ -284,7 +284,7 @@ def _closest(log_base: FloatArray, functions: FloatArray, targets: FloatArray) -
 def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> FloatArray:
     """The distribution over coarse categories after numbers on fine grids are rounded.
 
-    Both are of the same declared outcomes. Axes `[fine category]` in, `[category]` out.
+    Both have the same declared outcomes. Axes `[fine category]` in, `[category]` out.
     """
     positions, masses = np.zeros((1, fine.n_categories), dtype=np.int64), probs[np.newaxis]
     for one, before, levels in zip(coarse.outcomes, fine.outcomes, fine.levels, strict=True):
@@ -306,7 +306,7 @@ def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> Fl
 
 
 # Points of a number's grid: more gain less than 1% when the baseline is right, and several
-# outcomes multiply. Fewer than so many tell little but the mean.
+# outcomes multiply. Fewer than so many show little but the mean.
 _POINTS, _JOINT_POINTS, FEWEST_POINTS = 16, 12, 4
 # Channels for more categories take seconds to design: numbers get fewer points instead.
 QUICK_CATEGORIES = 24

@@ -124,7 +124,7 @@ class DeclaredOutcomes:
         return tuple(outcome.name for outcome in self.outcomes if outcome.may_be_missing)
 
     def observed_place(self, place: int) -> int | None:
-        """The place of the metric R, if that of some place is of those with an outcome observed."""
+        """The place of the metric R for a metric that covers units with an observed outcome."""
         found = self.metrics[place].valued & set(self.missing)
         return len(self.outcomes) + self.missing.index(min(found)) if found else None
 

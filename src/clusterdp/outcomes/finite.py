@@ -235,7 +235,7 @@ class OutcomeSpace:
 
     @property
     def together(self) -> tuple[OutcomeSpace, ...]:
-        """It has no other question beside it."""
+        """There is no other question."""
         return (self,)
 
     @property

@@ -8,7 +8,7 @@
 
 Python's own parser would refuse names such as `class` or `day 7`, and would read far more than is
 meant. A comparison inside a product stands in parentheses, so that none can be misread. What an
-analyst can ask beside means is read by the kinds of metrics in `estimation/metrics`.
+analyst can ask besides means is read by the kinds of metrics in `estimation/metrics`.
 """
 
 from __future__ import annotations

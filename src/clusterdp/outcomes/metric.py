@@ -91,7 +91,7 @@ class CentredValue(_Levelled):
     """R·(y − middle): how far an outcome is from the middle of its range, and 0 if it is missing.
 
     It measures an outcome that may be missing. The outcomes of two people differ by the range at
-    most, a missing one and another by half of it. That is why sums of R cost nothing beside it.
+    most, a missing one and another by half of it. That is why sums of R cost nothing extra.
 
     Attributes:
         outcome: The name of the outcome.
@@ -331,7 +331,7 @@ class Constraint:
 
         Args:
             spaces: The declared outcomes.
-            cuts: For each number the cuts that metrics make. Beside an end a cut is always there.
+            cuts: For each number the cuts that metrics make. Next to an end there is always a cut.
         """
         for side in self.sides:
             side.check_factors(spaces)

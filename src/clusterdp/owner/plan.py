@@ -104,7 +104,7 @@ def table_name(source: Any) -> str | None:
 
 
 def make_plan(source: Any, request: Request, progress: Progress | None = None) -> Plan:
-    """The plan that a request describes; `progress` is told what is being done."""
+    """The plan that a request describes; `progress` shows what is being done."""
     stages, options = progress or NoProgress(), request.options
     options.require("arm", "outcomes")
     if options.epsilon is None and options.mde is None:

@@ -42,7 +42,7 @@ _FACTORS = (1.6, 1.35, 1.2, 1.12, 1.07, 1.04, 1.02, 1.01)
 _HOPELESS = 1.3
 _NOTHING = 1e-12
 _DIGITS = 3
-# What sums take at most of what counts leave of ε. Rows tell what no sum does: segments, and what
+# What sums take at most of what counts leave of ε. Rows show what no sum does: segments, and what
 # covariates explain. A plan that were judged by the length of intervals would give them less where
 # squares are published, and gain little: in `bench/release_coverage.py` intervals of the overall
 # effect are 0.5% shorter with 2% for rows than with a tenth (79 unequal schools: 3% at ε = 1, 2% at
@@ -113,7 +113,7 @@ def _fixed(
     fits = _fit(NoisyTotals(epsilon=epsilon), scenarios)
     if totals is None and not fits:
         totals = 0.0
-    # With one cluster, totals are of the same units.
+    # With one cluster, totals cover the same units.
     one = len(layout.clusters) == 1
     if clusters is None and (one or not _fit(NoisySums(epsilon=epsilon), scenarios)):
         clusters = 0.0

@@ -58,7 +58,7 @@ _TOO_NOISY = 0.5
 def share_of_counts(scenario: Scenario, epsilon: float) -> float:
     """The share of ε for noisy counts where nothing is known of outcomes; 0 if none is worth it.
 
-    Counts are of cells if these are large enough, and else of arms.
+    Cells are counted if they are large enough, and arms otherwise.
     """
     layout, space = scenario.layout, scenario.space
     if epsilon < _LEAST_EPSILON or space.n_categories == 2 or scenario.is_joint:
@@ -151,7 +151,7 @@ class PilotAdvice(NamedTuple):
 def advise_pilot(
     mechanism: Mechanism, scenario: Scenario, space: Categories, epsilon: float
 ) -> PilotAdvice | None:
-    """A pilot that would pay beside a mechanism without one; None if none would.
+    """A pilot that would pay with a mechanism without one; None if none would.
 
     Args:
         mechanism: What would be published without a pilot.

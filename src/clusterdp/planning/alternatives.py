@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clusterdp.spec.purpose import Purpose
     from clusterdp.spec.request import BudgetRequest
 
-# The range of ε that is searched. Something must be left for sums beside the least rows.
+# The range of ε that is searched. Something must be left for sums next to the least rows.
 LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 # Budgets are such numbers times a power of ten, from an eighth of the planned one to four times it.
 _DIGITS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -194,7 +194,7 @@ def cost_notes(draft: Draft, layout: Layout, planned: MechanismComparison) -> li
     public = replace(draft, request=replace(draft.request, clusters=PublicClusters()))
     by_public = _overall_error(public, clusters.unanswered(layout), epsilon)
     if clusters.assignment is not None:
-        # Weights that invert the response are of rows alone.
+        # Only rows have weights that invert the response.
         budget = replace(
             draft.request.budget,
             mechanism=planned.chosen,

@@ -179,7 +179,7 @@ def with_pilots(
     advice: Sequence[PilotAdvice | None],
     pilots: Sequence[float | None],
 ) -> tuple[MechanismComparison, ...]:
-    """The same with pilots recommended beside the mechanisms.
+    """The same with pilots recommended next to the mechanisms.
 
     Args:
         comparisons: The plan of each question.

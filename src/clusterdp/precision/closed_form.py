@@ -248,7 +248,7 @@ def published_noise(mechanism: Mechanism, layout: Layout, space: CategorySpace) 
 
 
 def counted_precision(mechanism: Mechanism, space: CategorySpace) -> FloatArray:
-    """1/variance of a cell's sum by all but noisy sums, 0 if nothing tells it; axes `[metric]`."""
+    """1/variance of a cell's sum by all but noisy sums, 0 if nothing shows it; axes `[metric]`."""
     found = np.zeros(len(space.metric_values()))
     for one in mechanism.statistics:
         # Counts of units that are asked are not sums of all units.

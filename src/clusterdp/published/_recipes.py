@@ -6,7 +6,7 @@ is that of the sum of the scores u = w(y − rx)/Σ wx: scores vary within cells
 group where arms were assigned to groups. Where units were asked different questions, all of it is
 of those with an answer.
 
-Beside them: what columns are not for, and queries on noisy sums.
+Next to them: what columns are not for, and queries on noisy sums.
 """
 
 from __future__ import annotations
@@ -264,8 +264,8 @@ def _caution(what: str, why: str, instead: str) -> str:
 def cautions(manifest: Manifest) -> list[str]:
     """What gives wrong answers, why, and the command that gives a right one.
 
-    Examples are of the outcome with the most levels among those that cannot be missing, as
-    quantiles are of such only. Without one, means take the place of quantiles.
+    Examples use the outcome with the most levels among those that cannot be missing, as
+    only these have quantiles. Without one, means replace quantiles.
     """
     columns = manifest.named_columns
     every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
@@ -321,7 +321,7 @@ def cautions(manifest: Manifest) -> list[str]:
 
 
 def _label_cautions(manifest: Manifest) -> list[str]:
-    """What noisy labels of private clusters do not tell; nothing where clusters are public."""
+    """What noisy labels of private clusters do not show; nothing where clusters are public."""
     if manifest.labels is None:
         return []
     of_groups = _caution(

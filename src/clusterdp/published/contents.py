@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Of more values than this, the first and the last are named.
 _MOST_VALUES = 8
-# Of more files of rows than this, the number is told.
+# For more files of rows than this, only the number is shown.
 _MOST_PARTS = 12
 _FINGERPRINT = 16
 
@@ -92,7 +92,7 @@ class FolderView:
 
     @cached_property
     def levels(self) -> list[tuple[str, ...] | None]:
-        """What statistics are of, each once: cells (None), everyone, or groups by columns."""
+        """What statistics cover, each once: cells (None), everyone, or groups by columns."""
         mechanisms = self.manifest.terms.mechanisms
         return list(dict.fromkeys(one.level for each in mechanisms for one in each.statistics))
 

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from clusterdp.statistics.pilot import DrawnPilot
     from clusterdp.storage.reading import Files
 
-    # The tables of a question by what their rows are of: cells (None), everyone, or groups.
+    # The tables of a question by what their rows cover: cells (None), everyone, or groups.
     Levels = dict[tuple[str, ...] | None, pl.DataFrame]
 
 
@@ -121,7 +121,7 @@ def _is_file(folder: Files) -> bool:
     return folder.size(ERRATA) is not None and not folder.is_link(ERRATA)
 
 
-# What is read as a whole has no more bytes: pages, and tables beside the rows.
+# What is read as a whole has no more bytes: pages, and tables next to the rows.
 _MOST_OF_PAGE, _MOST_OF_TABLE = 2**26, 2**32
 # Nor more rows or, at 8 bytes each, values.
 _MOST_ROWS, _MOST_VALUES = 10_000_000, _MOST_OF_TABLE // 8
@@ -219,7 +219,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
 
 
 def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
-    """The tables that may be beside the cells, and whether each question has one."""
+    """The tables that may be next to the cells, and whether each question has one."""
     mechanisms = manifest.terms.mechanisms
     return {
         TOTALS: [has_totals(one) for one in mechanisms],
@@ -229,7 +229,7 @@ def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
 
 
 def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
-    """A table beside the rows, of at most so many rows."""
+    """A table next to the rows, with at most so many rows."""
     import polars as pl
 
     content = folder.read(name, _MOST_OF_TABLE) or b""

@@ -199,7 +199,7 @@ class Verifier:
         """What a Parquet file holds that no reader shows.
 
         Written once more by the same software, its columns must give the same bytes. Of other
-        software, what pages hold beside values is not known.
+        software, what pages hold next to values is not known.
         """
         others = set[str]()
         check = _run("files have no hidden content", lambda: self._hidden_bytes(others))
@@ -209,7 +209,7 @@ class Verifier:
         return check
 
     def _hidden_bytes(self, others: set[str]) -> str | None:
-        """What a file holds beside columns; adds the other software that wrote files."""
+        """What a file holds next to columns; adds the other software that wrote files."""
         here, rows = writer_here(), unit_files(self.manifest)
         for name in sorted(set(self.manifest.files) - {README, INDEX}):
             held = self.files.scan_parquet([name])
@@ -314,7 +314,7 @@ class Verifier:
         """Whether debiased outcomes are those of responses, to the last bit."""
         columns = self.columns
         several = [QUESTION] if columns.question_names else []
-        # Inverses tell -0.0 from 0.0, which are one value otherwise.
+        # Inverses distinguish -0.0 from 0.0, which are one value otherwise.
         signs = ((1 / column(name)).alias(f"1 / {name}") for name in columns.debiased)
         held = map(column, (*columns.cell, *several, RESPONSE, *columns.debiased))
         distinct = collect_rows(self.units.select(*held, *signs).unique())

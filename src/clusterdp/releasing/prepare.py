@@ -66,7 +66,7 @@ class OpenTable:
         return (*of_cells, *aggregation_notes(self.table.aggregates))
 
     def telling(self, notices: Sequence[str]) -> OpenTable:
-        """Show its owner warnings, each once; the same, with these told."""
+        """Show its owner warnings, each once; the same, with these noted."""
         for notice in dict.fromkeys(notices):
             if notice not in self.told:
                 notify_owner(notice)

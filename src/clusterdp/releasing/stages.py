@@ -8,7 +8,8 @@ engine that writes rows where nobody else sees them randomizes them while it cou
     resumed:     count and compare the table · write down that rows begin · randomize
 
 So no row is randomized before that is on record, and no noise is drawn before every row was
-checked. Once noise is on record, so is which table it is of: a run that is resumed compares first.
+checked. Once noise is on record, so is which table it came from: a run that is resumed compares
+first.
 
 No key is used with two tables, even if the table changed while a killed run read it:
 

@@ -84,7 +84,7 @@ def check_kept(name: str, kind: pl.DataType) -> None:
 def check_label_types(
     schema: Mapping[str, Any], cells: Iterable[str], cut_by: Iterable[str]
 ) -> None:
-    """Raise a DataError unless columns that name cells, and groups to cut by, hold labels."""
+    """Raise a DataError unless columns that name cells, and groups to segment by, hold labels."""
     for name in cells:
         if not holds_labels(schema[name]):
             raise DataError(

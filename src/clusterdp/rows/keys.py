@@ -5,7 +5,7 @@ engine, in every retry, in any order and in any process, so a repeated run revea
 about a person. Ids are made into blocks of 16 bytes once, for all keys that they are encrypted
 with; text is taken from all ids at once.
 
-A `Fingerprint` tells whether two passes read the same table: a checksum of rows that does not
+A `Fingerprint` shows whether two passes read the same table: a checksum of rows that does not
 depend on their order.
 """
 
@@ -108,7 +108,7 @@ class ReleaseKey:
         return hkdf.derive(self._secret)
 
     def question_salt(self) -> str:
-        """What decides which question a unit is asked; it is published, and tells no key."""
+        """What decides which question a unit is asked; it is published, and reveals no key."""
         return self.derive("clusterdp/questions/1")[:16].hex()
 
     def for_attempt(self, number: int) -> ReleaseKey:
@@ -122,7 +122,7 @@ class ReleaseKey:
         return hmac.digest(self.derive("clusterdp/table/1"), bytes(seen), "sha256")
 
     def claim(self) -> str:
-        """What runs of this release own a place by: it tells them from others, and no more."""
+        """What runs of this release own a place by: it only distinguishes them from others."""
         return self.derive("clusterdp/claim/1").hex()
 
     def expose(self) -> bytes:

@@ -129,7 +129,7 @@ def counts_reveal_outcome(counts: IntArray) -> bool:
 
 
 def shared_and_rare(counts: IntArray) -> tuple[IntArray, IntArray, int]:
-    """What `column_reveals_outcome` is told, from counts; axes `[value, outcome]`."""
+    """The input of `column_reveals_outcome`, from counts; axes `[value, outcome]`."""
     is_shared = counts.sum(axis=1) >= ROWS_PER_VALUE
     shared, rare = counts[is_shared], counts[~is_shared]
     n_right = int(shared.max(axis=1, initial=0).sum())
@@ -262,7 +262,7 @@ class RowOrder:
 
     Rows stand in the order of ids, or in that of the table if the owner keeps it. They are compared
     within strata: cells, divided by public columns that this order follows, since what the order
-    tells by way of these, everybody knows. Private clusters are compared within arms.
+    reveals by way of these is public. Private clusters are compared within arms.
 
     Args:
         secrets: The columns of each secret: outcomes by question, then a private cluster.

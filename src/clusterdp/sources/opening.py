@@ -1,6 +1,6 @@
 """A source as a query over its rows, to be run as often as needed.
 
-What kind files are of is told by their names. They may be in an object store: one, those of a
+Names of files show their kind. They may be in object storage: one, those of a
 folder, or those that a glob names.
 """
 
@@ -116,7 +116,7 @@ def scan_files(source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
 
 
 def _found_kind(source: NamedSource) -> tuple[FoundFiles, str]:
-    """The files of a source, and what kind they are of."""
+    """The files of a source, and their kind."""
     found: FoundFiles = (
         find_objects(source.name) if is_store(source.name) else (_find_files(source.name), {})
     )
@@ -241,7 +241,7 @@ def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnReque
 
 
 def _kind_of(path: PurePath) -> str:
-    """The suffix that tells what a file holds, below that of its compression."""
+    """The suffix that shows what a file holds, below that of its compression."""
     suffix, stem = path.suffix.lower(), PurePath(path.stem)
     inner = stem.suffix.lower()
     return inner if suffix in COMPRESSED and inner in _COMPRESSIBLE else suffix
@@ -278,7 +278,7 @@ def _find_files(source: str) -> list[Path]:
 
 
 def _files_within(folder: Path) -> list[Path]:
-    """The files of a folder at any depth, but for what other tools leave beside their data."""
+    """The files of a folder at any depth, but for what other tools leave next to their data."""
     found = [
         entry
         for entry in sorted(folder.rglob("*"))
@@ -317,7 +317,7 @@ def find_objects(source: str) -> tuple[list[str], dict[str, Any]]:
 
 
 def is_hidden(path: PurePath) -> bool:
-    """Whether a file of a folder is what other tools leave beside their data."""
+    """Whether a file of a folder is what other tools leave next to their data."""
     return any(part.startswith((".", "_")) for part in path.parts)
 
 

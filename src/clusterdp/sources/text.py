@@ -115,7 +115,7 @@ _TRUTH = r"^(?i:true|false)$"
 def open_text(files: FoundFiles, delimiter: str | None, wanted: ColumnRequest) -> pl.LazyFrame:
     """A query over the rows of text files, with types of public columns from all of these rows.
 
-    Outcomes are text. If no delimiter is given, the header of the first file tells it.
+    Outcomes are text. If no delimiter is given, it is found from the header of the first file.
     """
     import polars as pl
 

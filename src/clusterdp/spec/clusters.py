@@ -70,7 +70,7 @@ class PublicClusters:
         return declared
 
     def probs(self, layout: Layout) -> AssignmentProbs | None:  # noqa: ARG002 - as private ones
-        """None: the sizes of cells tell how arms were assigned."""
+        """None: the sizes of cells show how arms were assigned."""
         return None
 
     def expected(self, layout: Layout, cluster: str | None) -> PooledLayout:

@@ -29,7 +29,7 @@ MOST_FOLDS = 10
 PRIVATE_CLUSTER = "private cluster"
 # What the published column of a private cluster is called after the cluster's name.
 NOISY = "_noisy"
-# The columns of published tables beside clusters and arms.
+# The columns of published tables next to clusters and arms.
 PUBLISHED_COLUMNS = frozenset(
     {
         RESPONSE,
@@ -75,7 +75,7 @@ class Columns:
         outcomes: The sensitive outcomes.
         missing: Those that may be missing.
         kept: Public columns that are published as they are.
-        breakdowns: Columns that effects are going to be cut by; several in one entry are crossed.
+        breakdowns: Columns that analysts will segment by; several in one entry are crossed.
             They are published like kept ones.
         randomization_unit: The column of groups that were assigned to arms as a whole; None if
             units were.
@@ -160,7 +160,7 @@ class Columns:
 
     @property
     def public(self) -> tuple[str, ...]:
-        """The columns that are published beside outcomes, in their order.
+        """The columns that are published next to outcomes, in their order.
 
         All are published as they are, but for a private cluster.
         """
@@ -201,7 +201,7 @@ class Columns:
 
     @property
     def ordering(self) -> tuple[str, ...]:
-        """Columns beside cells that are published as they are: an order by them is public."""
+        """Columns published unchanged, next to cells: an order by them is public."""
         return tuple(name for name in self.shown if name not in {self.unit, *self.cell})
 
     @property

@@ -12,7 +12,7 @@ import os
 import sys
 
 # Polars spills beyond the smaller of a share of the machine's memory and a number of megabytes. It
-# reads both when it starts, and whenever it is told to. Here both exceed any machine.
+# reads both when it starts, and whenever it is asked to. Here both exceed any machine.
 _NEVER = {
     "POLARS_OOC_MEMORY_BUDGET_FRACTION": "1e9",
     "POLARS_OOC_MEMORY_BUDGET_MB": "1000000000",

@@ -58,7 +58,7 @@ class ClaimedFolder(ABC):
 
     @property
     def working(self) -> Path:
-        """Beside which this machine stores what it needs meanwhile: in the system's own folder."""
+        """Where this machine stores temporary files: in the system's own folder."""
         return working_of(str(self))
 
     def manifest(self) -> bytes | None:

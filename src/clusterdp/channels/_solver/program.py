@@ -220,7 +220,7 @@ def solve_cones(
 def _is_within(
     point: _Point, opened: tuple[FloatArray, FloatArray, FloatArray], precision: float
 ) -> bool:
-    """Whether the gap is as small as wanted, and what is open is negligible beside it."""
+    """Whether the gap is as small as wanted, and what is open is negligible compared with it."""
     equations, slacks = (np.abs(one).max() for one in opened[:2])
     return bool(
         point.gap <= precision and equations <= _EQUATIONS * precision and slacks <= precision

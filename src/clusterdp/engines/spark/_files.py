@@ -51,7 +51,7 @@ def local_path(place: str) -> str | None:
 
 
 def settle_files(folder: Path, n_rows: int) -> dict[str, FileSum]:
-    """Give the files of a folder plain names, and remove what Spark left beside them.
+    """Give the files of a folder plain names, and remove what Spark left next to them.
 
     Args:
         folder: Where Spark wrote.

@@ -168,7 +168,7 @@ def to_means(  # noqa: PLR0913, PLR0917 - means, and what their variances follow
 
     Args:
         found: The means.
-        moments: Of the rows they are of, of these arms.
+        moments: Moments of their rows, for these arms.
         weights: Of the same cells.
         n_slopes: How many slopes were fitted in each arm.
         explained: The share of what slopes explain of the variance that is taken off.
@@ -198,11 +198,11 @@ def _sampling(
     Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
     which calibration does not take off. Compared with the calibrated mean of the arm, outcomes vary
     more, by how much cells differ; and the estimate is better. The difference is taken off, and
-    three standard errors of its noise are added: less where they are small beside what is left,
-    none of rows alone. The smaller of the two is used, which errs on the wide side. Where sums of
-    cells are published, these tell how cells differ. Cells differ by no more than outcomes do, so a
-    difference that is noisier than that is hardly taken off: one cell with noise of eight standard
-    deviations would leave nothing of the variance.
+    three standard errors of its noise are added: less where they are small compared with what is
+    left, none of rows alone. The smaller of the two is used, which errs on the wide side. Where
+    sums of cells are published, these show how cells differ. Cells differ by no more than outcomes
+    do, so a difference that is noisier than that is hardly taken off: one cell with noise of eight
+    standard deviations would leave nothing of the variance.
     """
     each = weights.lone_factors * weights.of_units() ** 2
     within = cell_weights.arm_variances(moments, weights)

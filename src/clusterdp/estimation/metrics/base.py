@@ -97,7 +97,7 @@ class MetricEstimator(Protocol):
         """Its effects, from all questions of a release.
 
         Raises:
-            ParameterError: If the rows do not tell it.
+            ParameterError: If the rows do not identify it.
         """
 
 
@@ -140,7 +140,7 @@ class QuestionRows(NamedTuple):
         return []
 
     def means_alone_notes(self, name: str, *, is_exposed: bool = False) -> list[Note]:
-        """That something which is no mean was asked for beside what there is of means alone."""
+        """A note that what was asked for exists for means only."""
         asked = {
             "differences between segments": self.request.differences,
             "adjusted effects": self.request.covariates,
@@ -187,7 +187,7 @@ class SegmentEffect(NamedTuple):
 
     @property
     def of(self) -> EffectTarget:
-        """What it is of."""
+        """What it describes."""
         return self.value.of
 
 
@@ -195,7 +195,7 @@ class MetricData:
     """The rows of a release as a metric reads them.
 
     Attributes:
-        decoded: The metric, as responses and published sums tell it.
+        decoded: The metric, as responses and published sums identify it.
         rows: Counts of rows.
         request: What to estimate.
         calibration: By published sums.
@@ -232,7 +232,7 @@ class SegmentData:
         moments: Moments of cells.
         n_asked: How many units of each cell were asked; axes `[cluster, arm]`.
         empty_arms: The arms that have no unit which was asked.
-        is_true_cluster: Whether the segment is of a true cluster, whose units are not known one by
+        is_true_cluster: Whether the segment is a true cluster, whose units are not known one by
             one.
         factors: What units count by given labels; None if cells are compared as they are.
 
@@ -323,7 +323,7 @@ class SegmentData:
         return effects
 
     def target(self, metric: str, arm: int) -> EffectTarget:
-        """What an effect of an arm is of."""
+        """What an effect of an arm describes."""
         layout = self.whole.request.layout
         return EffectTarget(metric, layout.arms[arm], layout.arms[layout.control], self.segment)
 

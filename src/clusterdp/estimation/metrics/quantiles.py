@@ -210,9 +210,9 @@ class ArmQuantile(NamedTuple):
         at_least = _needed(rest - shares[:-1], errors[:-1])
         above = _needed(shares[1:] - rest, errors[1:])
         places = np.flatnonzero(~levels.divided)
-        beside = np.maximum(at_least[places], above[places + 1])
+        neighbor = np.maximum(at_least[places], above[places + 1])
         values, needed = _between(levels, shares, errors, rest, places)
-        found = np.concatenate([np.maximum(at_least, above), np.maximum(beside, needed).ravel()])
+        found = np.concatenate([np.maximum(at_least, above), np.maximum(neighbor, needed).ravel()])
         return Reaches(
             np.concatenate([levels.values, values.ravel(), self.bounds]),
             np.concatenate([_as_normal(found, estimates.degrees), [0.0, 0.0]]),
@@ -319,7 +319,7 @@ def _kept_between(
         low: Lower limits of tail shares.
         high: Upper limits of tail shares.
         rest: 1 − q.
-        places: The levels before the gaps; shares beside these do not reject them.
+        places: The levels before the gaps; shares next to these do not reject them.
     """
     before, after = high[places] - rest, rest - low[places + 2]
     below, above = low[places + 1] - rest, high[places + 1] - low[places + 2]

@@ -3,7 +3,7 @@
 Sample ratios within segments: a segment made after treatment has other shares of the arms.
 
 Arms were assigned at random within clusters. So of the m_c units that a segment has in cluster c,
-arm a has a number that is hypergeometric: m_c drawn from n_c units, of which n_ac are of the arm.
+arm a has a number that is hypergeometric: m_c drawn from n_c units, n_ac of them in the arm.
 The numbers of clusters are independent, and the distribution of their sum is computed exactly.
 
 What cells mean for an estimate: remarks on their sizes.

@@ -8,7 +8,7 @@ labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, for any 
 
 The mean of an arm is a ratio, Σ w·ỹ/Σ w over its rows. Labels were drawn from words of their own,
 so that their noise and that of outcomes are independent. A row's w·(ỹ − mean) has both in it, and
-so has its square, which tells the variance.
+so has its square, which gives the variance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # The probability of a false positive about the shares of arms, as in `sample_ratio.py`.
 _LEVEL = 1e-3
-# The level of intervals that are told to have no bounds.
+# The level at which intervals are said to have no bounds.
 _USUAL = 0.95
 
 
