@@ -68,7 +68,7 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
     assert TOGETHER in " ".join(repr(shown).split())
     details = "\n".join(to_lines(shown.details()))
     assert "take 0.5 of ε = 2" in details
-    assert "expected of noisy labels" in details
+    assert "expected in noisy clusters" in details
     assert shown.content["epsilon"] == pytest.approx(2.0)
     cdp.publish(people, out=folder, **asked)
     assert problems(folder) == []

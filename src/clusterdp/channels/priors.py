@@ -219,7 +219,7 @@ def with_every_outcome(prior: FloatArray) -> FloatArray:
 def to_weights(prior: FloatArray, floor_weight: int) -> IntArray:
     """The prior in integers: each at least `floor_weight`, adding up to exactly PRIOR_TOTAL.
 
-    What lies above the floor is shared out by largest remainders.
+    What lies above the floor is divided by largest remainders.
     """
     n_outcomes = prior.shape[-1]
     to_share = PRIOR_TOTAL - n_outcomes * floor_weight

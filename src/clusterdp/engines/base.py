@@ -235,8 +235,7 @@ class EngineTable(TableOptions, ABC):
         Raises:
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
-            TableChangedError: If the table is not the one that the layout, or an earlier pass, is
-                of.
+            TableChangedError: If the table is not the one of the layout, or of an earlier pass.
         """
 
     @abstractmethod

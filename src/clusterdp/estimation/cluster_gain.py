@@ -17,8 +17,8 @@ mean of a cell is from M, the variance is the sum of two parts (Hoeffding):
 
 An estimate of d has noise of its own, of variance near σ²/n. So the first part is expected to come
 out larger by Σ 4β²σ⁴ − 4aβ·Cov(g, z²), which is as large as the second; that is taken off. The
-gain 1 − φ/φ⁰ has the standard error of φ − λφ⁰ at λ = φ/φ⁰, divided by φ⁰. Outcomes count as drawn
-again; that they are drawn without replacement makes errors smaller than stated, if at all.
+gain 1 − φ/φ⁰ has the standard error of φ − λφ⁰ at λ = φ/φ⁰, divided by φ⁰. Outcomes are treated as
+redrawn; that they are drawn without replacement makes errors smaller than stated, if at all.
 """
 
 from __future__ import annotations

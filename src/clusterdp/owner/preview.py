@@ -85,7 +85,7 @@ class Preview:
             ("Mechanism", held["mechanism"] + (f" ({numbers})" if numbers else "")),
             ("Outcomes", "; ".join(f"{name}: {text}" for name, text in held["outcomes"].items())),
             ("Table", f"{units}, arms {arms} (control {held['control']})"),
-            ("Cells", f"the smallest have {sizes} units{', expected of noisy labels' * labels}"),
+            ("Cells", f"the smallest have {sizes} units{', expected in noisy clusters' * labels}"),
             *(
                 (
                     "SE",

@@ -326,7 +326,7 @@ def _label_cautions(manifest: Manifest) -> list[str]:
         return []
     of_groups = _caution(
         f"rows that are grouped by {code(str(manifest.columns.cluster))}, or a regression on it",
-        "it holds noisy labels, so every group mixes all true clusters",
+        "it is a noisy cluster, so every group mixes all true clusters",
         f"clusterdp estimate . --by {shlex.quote(str(manifest.true_cluster))}",
     )
     if manifest.assignment is None:

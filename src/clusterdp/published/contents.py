@@ -175,7 +175,7 @@ def column_texts(view: FolderView) -> list[tuple[str, str]]:
     private = {RESPONSE: "code of the randomized response; not an outcome"}
     if manifest.labels is not None and named.cluster is not None:
         true = code(str(manifest.true_cluster))
-        private[named.cluster] = f"a noisy label of the unit's {true}: {manifest.labels.in_words}"
+        private[named.cluster] = f"the unit's noisy {true}: {manifest.labels.in_words}"
     means = [
         code(name) + ", counted as 0 where it is missing" * (name in columns.missing)
         for name in columns.outcomes

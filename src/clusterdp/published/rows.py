@@ -38,8 +38,8 @@ def scan_units(release: Release) -> pl.LazyFrame:
         return release.units
     if is_spark(release.units):
         raise DataError(
-            "the rows of this release are in Spark; to cut, join or adjust them, publish a folder "
-            "(clusterdp release --engine spark) and read it with read_release"
+            "the rows of this release are in Spark; to segment, join or adjust them, publish a "
+            "folder (clusterdp release --engine spark) and read it with read_release"
         )
     units = nw.from_native(release.units).lazy().collect("polars")
     native: pl.DataFrame = units.to_native()

@@ -1,8 +1,8 @@
-"""One row per unit: the privacy promise is per row, so ids are checked to be unique.
+"""One row per unit: the guarantee is per row, so ids are checked to be unique.
 
 Databases number people one after another, so most integer ids lie close together: a byte for each
-that there could be shows which were seen. To mark one takes a tenth of the time that it takes to
-find its hash among others, and as much memory at most. Of other ids, hashes are compared.
+possible id shows which were seen. Marking one takes a tenth of the time of finding its hash among
+others, and at most as much memory. Other ids are compared by hashes.
 """
 
 from __future__ import annotations

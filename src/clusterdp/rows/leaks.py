@@ -260,7 +260,7 @@ _ID, _CELL = "id", "cell"
 class RowOrder:
     """Whether the order in which rows are published reveals outcomes, or private clusters.
 
-    Rows stand in the order of ids, or in that of the table if the owner keeps it. They are compared
+    Rows are sorted by id, or in the order of the table if the owner keeps it. They are compared
     within strata: cells, divided by public columns that this order follows, since what the order
     reveals by way of these is public. Private clusters are compared within arms.
 

@@ -1,7 +1,6 @@
 """A source as a query over its rows, to be run as often as needed.
 
-Names of files show their kind. They may be in object storage: one, those of a
-folder, or those that a glob names.
+Names of files show their kind. They may be in object storage: one file, a folder or a glob.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class PrivateClusters:
     def notes(self, columns: Columns, layout: Layout) -> list[str]:
         """How they are going to be published, and what is assumed of arms in them."""
         published = (
-            f"{columns.cluster} is published as a noisy label, {columns.noisy_name}: "
+            f"{columns.cluster} is published as a noisy cluster, {columns.noisy_name}: "
             f"{self.response.in_words}"
         )
         if self.assignment is None:

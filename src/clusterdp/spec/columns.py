@@ -225,7 +225,7 @@ class Columns:
         """Every column that is read, with the part it plays."""
         cluster = PRIVATE_CLUSTER if self.private_cluster else "cluster"
         if self.true_cluster is not None:
-            cluster = f"noisy labels of {self.true_cluster}"
+            cluster = f"noisy clusters of {self.true_cluster}"
         named = {self.cluster: cluster, self.randomization_unit: "randomization unit"}
         return {
             self.unit: "unit",

@@ -144,7 +144,7 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     cluster: Annotated[
         Crossed,
-        "Public column to stratify by; several are crossed: region,channel.",
+        "Public column to stratify by; several are crossed: region,device.",
     ] = None
     private_cluster: Annotated[
         Number,

@@ -100,8 +100,8 @@ def square_terms(
 ) -> tuple[float, FloatArray] | None:
     """The squared distance of a function from its middle, by what is published of metrics.
 
-    It is a constant, a weighted sum of metrics and one of their squared distances. So it has one
-    metric; and of R·y − r·R, R being 0 or 1, as R² is R.
+    It is a constant, a weighted sum of metrics and one of their squared distances. It exists for
+    one metric, and for R·y − r·R with R 0 or 1, because R² is R.
 
     Args:
         values: The function; axes `[category]`.
@@ -134,8 +134,7 @@ def combined(
 ) -> SumReading:
     """A weighted sum of readings of all metrics, whose noise is uncorrelated.
 
-    Noise that metrics have together is: the sign of each is as likely as the other, for any
-    rest.
+    Joint noise of metrics is symmetric: given the rest, both signs of each are equally likely.
 
     Args:
         readings: Of every metric.

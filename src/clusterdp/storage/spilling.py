@@ -1,7 +1,7 @@
 """Polars holds rows in memory alone: what it spilled would be true outcomes on a shared disk.
 
-When memory is short, Polars stores intermediate rows in `/var/tmp/polars-USER/spill`, for any
-TMPDIR says: unencrypted, in a folder whose owner it does not check, and left behind by a kill. A
+When memory is short, Polars stores intermediate rows in `/var/tmp/polars-USER/spill`, with any
+TMPDIR: unencrypted, in a folder whose owner it does not check, and left behind by a kill. A
 release gains nothing by that. Its passes stream, it sorts in ranges of its own, and to aggregate
 rows Polars needs as much memory with spilling as without.
 """

@@ -48,7 +48,7 @@ class VarianceBound(NamedTuple):
 
 
 def homogeneity(population: Population) -> FloatArray:
-    """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for alike clusters."""
+    """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for similar units."""
     spread = _finite_variance(population.potential_counts(), population.space.metric_values()[0])
     weights = population.layout.cluster_shares
     return np.asarray((weights**2 * spread / population.layout.sizes).sum(axis=0))

@@ -8,9 +8,9 @@ numbers, shares are bounded by those at grid points; see `levels.py`.
 
 Two arms' quantiles are compared value by value.
 
-A quantile jumps. Next to a jump, limits say nothing of how a quantile is spread between them, and
+A quantile jumps. Next to a jump, limits do not show how a quantile is spread between them, and
 limits that are combined as of normal numbers miss: if half of each arm has one star and half has
-five, the difference of medians is 4, 0 or −4, whereas √2 times an arm's interval reaches to.
+five, the difference of medians is 4, 0 or −4, however far √2 times an arm's interval reaches.
 
 So values are combined, not limits. A value of an arm is z standard errors away, its *reach*, if its
 interval begins to hold it there. Two arms' values are held together if z₁² + z₀² is at most a

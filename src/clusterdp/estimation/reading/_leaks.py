@@ -4,7 +4,7 @@ A column that is known of units, and was not made of what was released, reveals 
 unit's response than its true outcome does. So in every segment the responses in a set B have, each
 by itself, a probability between min_y P(B|y) and max_y P(B|y) of the published channel. Where a
 segment has so many or so few of them that this has a probability of less than 1e-6, for any
-true outcomes are, the column follows from responses.
+true outcomes, the column follows from responses.
 
 What is caught: any function of `response`, and thresholds of a debiased column (any function of it
 where all cells share a channel), with or without noise, that reveal more about responses than ε
