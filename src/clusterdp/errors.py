@@ -37,9 +37,9 @@ class TableChangedError(DataError):
 
 
 class OwnerNotice(UserWarning):
-    """Something only the data owner may know, such as that outcomes were clipped.
+    """An owner-only warning, such as that outcomes were clipped.
 
-    It is shown once and stored nowhere, because it is a function of the sensitive outcomes.
+    It is shown once and never stored, because it depends on true outcomes.
     """
 
 
@@ -73,7 +73,7 @@ def raise_alone(error: ClusterDPError) -> NoReturn:
 
 
 class OutputError(ClusterDPError):
-    """A folder cannot be written where it was asked for."""
+    """A folder or file cannot be written."""
 
 
 class FormatError(ClusterDPError):
@@ -81,7 +81,7 @@ class FormatError(ClusterDPError):
 
 
 class LedgerError(ClusterDPError):
-    """A budget does not allow it, or its ledger cannot be read or was edited."""
+    """The budget does not allow a release, or the ledger cannot be read or was edited."""
 
 
 # Parts of columns whose parameter has another name.

@@ -50,16 +50,15 @@ def calibrated_rows(release: Release | str | os.PathLike[str], *, fold: int | No
     which is 0 where it is missing, and `spend_observed_calibrated`. Its mean among units with an
     observed outcome is the ratio of their means.
 
-    Its plain means by arm are those of `estimate` with `estimator="unstratified"`, of everyone and
-    of any segment. Means weighted by the column `stratified_weight` are those of `estimate` as it
-    compares by default, of everyone. Where units were asked different questions, columns are null
-    for units that were not asked; means that skip nulls are unbiased, and near to those of
-    `estimate`, which weighs those asked to whom they stand for. Standard errors that other tools
-    compute from it are too large wherever published sums are precise: take those of `estimate`.
+    Means by arm equal those of `estimate` with `estimator="unstratified"`, for all units and in any
+    segment. Means weighted by the column `stratified_weight` equal those of `estimate` for all
+    units. With several questions, columns are null for units that answered another one; means that
+    skip nulls are unbiased, and close to those of `estimate`. Standard errors from other tools are
+    too large where published sums are precise: take those of `estimate`.
 
     Args:
         release: A published folder, or a release from `release` or `read_release`.
-        fold: The rows of this fold alone, moved by the sums of this fold alone.
+        fold: Rows of this fold only, calibrated to its sums only.
 
     Returns:
         A Polars query over a folder, or a frame of the library that the rows came in.

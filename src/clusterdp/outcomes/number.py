@@ -36,7 +36,7 @@ Steps = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number between two ends: `Number(0, 493)`. Numbers beyond them count as the nearest end.
+    """A number between two ends: `Number(0, 493)`. Numbers outside are clipped.
 
     The lattice holds `low + unit * step` for `step` = 0 … `n_steps`. Its unit is a power of ten,
     and follows from the range, unless a larger one is declared.
@@ -44,7 +44,7 @@ class Number:
     Attributes:
         low: The lower end.
         high: The upper end.
-        by: The unit, where it is larger than what the range allows; None if it is not.
+        by: The unit, if it is coarser than the range requires; else None.
     """
 
     low: float

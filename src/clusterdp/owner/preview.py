@@ -43,10 +43,10 @@ _UNIFORM_ADVICE = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Preview:
-    """What a release would be; everything in it is public.
+    """What a release would publish; everything in it is public.
 
     Attributes:
-        content: It all as plain values.
+        content: The same as plain values.
     """
 
     content: dict[str, Any]

@@ -77,7 +77,7 @@ class Guarantee:
             at most a factor e^ε.
         delta: δ. With δ > 0, the probability of any set of releases changes by at most a factor
             e^ε, plus δ; the odds given what was released can change by more.
-        neighbours: What of a unit may be replaced.
+        neighbours: What is replaced between neighboring tables.
     """
 
     epsilon: float
@@ -85,7 +85,7 @@ class Guarantee:
     neighbours: Neighbours = OUTCOME
 
     def statement(self, unit: str = "unit") -> PrivacyStatement:
-        """What it means, in words; `unit` is what a unit is called, in the singular."""
+        """The privacy statement; `unit` is what texts call a unit, in the singular."""
         return PrivacyStatement(
             epsilon=self.epsilon,
             delta=self.delta,

@@ -133,10 +133,10 @@ def read_release(path: str | os.PathLike[str]) -> Release:
     `units` is a Polars query over the folder, so that releases larger than memory can be used.
 
     Args:
-        path: A folder on a disk, or in a store (`s3://bucket/folder`).
+        path: A folder on disk or in object storage (`s3://bucket/folder`).
 
     Raises:
-        FormatError: If the folder is not a release, or was damaged or edited, or a store cannot be
+        FormatError: If the folder is not a release, or was damaged or edited, or storage cannot be
             reached.
     """
     return read_files(open_folder(path))[0]

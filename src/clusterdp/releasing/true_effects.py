@@ -44,7 +44,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     estimator: Estimator = "stratified",
     clip: bool = False,
 ) -> Estimate:
-    """Effects from the true outcomes, for the owner's eyes: this result is not private."""
+    """Effects from true outcomes, for the owner only: this result is not private."""
     given = dict(locals())
     declared = declare(outcomes, constraints=constraint, metrics=metric, missing=missing)
     space, _ = choose_categories(declared, {})
