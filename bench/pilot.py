@@ -80,7 +80,7 @@ def cases(rng: np.random.Generator) -> list[Case]:
 
 def density(outcomes: np.ndarray, number: Number) -> Density:
     """How outcomes are distributed after clipping."""
-    steps, copies = np.unique(number.quantise(outcomes)[0], return_counts=True)
+    steps, copies = np.unique(number.quantize(outcomes)[0], return_counts=True)
     return Density(steps=steps.astype(np.int64), probs=copies / copies.sum())
 
 

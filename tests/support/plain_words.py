@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,3 +84,22 @@ def without_code(text: str) -> str:
     text = fences.sub(lambda found: "\n" * found[0].count("\n"), text)
     text = re.sub(r"`[^`\n]+`", "``", text)
     return re.sub(r"\]\([^)\s]+\)", "]()", text)
+
+
+def messages(code: str) -> Iterator[str]:
+    """The texts of a module that are not docstrings: messages, help and names that people see."""
+    tree = ast.parse(code)
+    alone = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    for one in ast.walk(tree):
+        is_text = isinstance(one, ast.Constant) and isinstance(one.value, str)
+        if is_text and id(one) not in alone and " " in one.value.strip():
+            yield one.value
+
+
+def docstrings(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """The docstrings of a function, or of a class and what is public in it."""
+    yield name, inspect.getdoc(value) or ""
+    if inspect.isclass(value):
+        for member in sorted(vars(value)):
+            if not member.startswith("_"):
+                yield f"{name}.{member}", inspect.getdoc(getattr(value, member, None)) or ""

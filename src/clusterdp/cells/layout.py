@@ -300,7 +300,7 @@ def stratified_weights(layout: Layout, noise_in_rows: float) -> IntArray:
 
 
 def _cap(inverse: FloatArray, sizes: IntArray, noise_in_rows: float) -> float:
-    """The cap κ that minimises N·κ² + Σ n(w − κ)², the sum over the cells with w > κ.
+    """The cap κ that minimizes N·κ² + Σ n(w − κ)², the sum over the cells with w > κ.
 
     If the k largest weights exceed it, it is Σ n·w/(N + Σ n) over these. That rises with k as long
     as the next weight exceeds it, so it is the largest over k.

@@ -158,7 +158,7 @@ _UNIFORM_PART = 0.03
 
 
 def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) -> FloatArray:
-    """Algorithm 1 of the paper: clip noisy frequencies to [γ, 1], then renormalise.
+    """Algorithm 1 of the paper: clip noisy frequencies to [γ, 1], then renormalize.
 
     If they add up to more than 1, each is lowered in proportion to its height above the floor. If
     they add up to less, each is raised in proportion to its distance from 1. None falls below γ.

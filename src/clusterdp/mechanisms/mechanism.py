@@ -158,7 +158,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prior(self) -> tuple[float, ...] | None:
-        """The public prior that its randomizer is optimized for; None for uniform, or without one."""
+        """The public prior of its randomizer; None if it is uniform, or without rows."""
         return self.rows.prior if isinstance(self.rows, DesignedRows) else None
 
     def with_prior(self, prior: tuple[float, ...] | None) -> Mechanism:

@@ -110,7 +110,7 @@ class OutcomeLevels(Outcome):
     def _encode(self, observed: npt.NDArray[Any], *, clip: bool) -> LevelCodes:
         space, nowhere = self.space, np.zeros(len(observed), dtype=np.bool_)
         if self.grid is not None:
-            steps, clipped = self.grid.number.quantise(observed)
+            steps, clipped = self.grid.number.quantize(observed)
             lower = self.grid.lower(steps)
             return LevelCodes(lower, nowhere, clipped, steps, lower)
         assert isinstance(space, OutcomeSpace)  # noqa: S101 - a number has a grid

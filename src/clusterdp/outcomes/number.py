@@ -1,4 +1,4 @@
-"""A number in a declared range: clipped there, and quantised once to a fine decimal lattice.
+"""A number in a declared range: clipped there, and quantized once to a fine decimal lattice.
 
 It is rounded to the grid points of `grid.py` at random, with 64-bit words and in exact integers.
 """
@@ -110,7 +110,7 @@ class Number:
         """How many units a value lies above `low`; whole for values of the lattice."""
         return (exact(value) - exact(self.low)) / self.unit
 
-    def quantise(self, observed: npt.NDArray[Any]) -> tuple[Steps, BoolArray]:
+    def quantize(self, observed: npt.NDArray[Any]) -> tuple[Steps, BoolArray]:
         """The nearest lattice point of each observed number, which must not be NaN.
 
         Floating-point error is below 1e-6 steps, so a decimal of the lattice is its own nearest

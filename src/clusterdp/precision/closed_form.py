@@ -2,7 +2,7 @@
 
 An estimate τ̂ = s'ỹ − b'(X'ỹ − Z) has privacy variance Σ (s − Xb)²v + b'Wb: s are the weights of
 units, v the noise of a unit's row, X the weights of units in the published sums Z, and W the noise
-of these. b = (X'X + W/v̄)⁻¹X's minimises it for noise v̄. Here units are expected counts: groups of
+of these. b = (X'X + W/v̄)⁻¹X's minimizes it for noise v̄. Here units are expected counts: groups of
 breakdowns, folds and segments are taken to be independent of clusters and of each other.
 
 A unit of cell c and groups g has Xb = b_c + x_c(β₀ + Σ_l β_lg), with b_c for its cell's sum, β₀ for

@@ -72,7 +72,7 @@ class Scenario:
 
     @property
     def weights(self) -> FloatArray:
-        """How much the variance of each metric counts in what is minimised; axes `[metric]`."""
+        """How much the variance of each metric counts in what is minimized; axes `[metric]`."""
         return self.space.metric_weights(self.overall if self.baseline.is_declared else None)
 
     @property
@@ -112,8 +112,8 @@ def histogram_baseline(
     sound = np.isfinite(probs).all() and (probs >= 0).all() and probs.sum() > 0
     if len(probs) != space.n_categories or not sound:
         raise ParameterError(
-            f"prior must be {space.n_categories} numbers of at least 0, one per category, "
-            f"got {len(probs)}"
+            f"prior must be {space.n_categories} numbers of at least 0, one per outcome "
+            f"combination, got {len(probs)}"
         )
     probs = probs / probs.sum()
     if not 0 < within_share <= 1:

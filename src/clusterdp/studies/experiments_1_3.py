@@ -59,7 +59,7 @@ BETTER = 0.95
 
 
 def measure_tradeoffs(study: Study, draw: int) -> Tables:
-    """Variance against γ at fixed privacy, and the trade-off with σ and γ optimised."""
+    """Variance against γ at fixed privacy, and the trade-off with σ and γ optimized."""
     measured = _Measured(population=pops.sub_population(draw), rng=noise_rng(draw, 1))
     by_floor: Rows = []
     tradeoff: Rows = []
@@ -216,13 +216,13 @@ def _tradeoff_claims(rows: Rows) -> list[Claim]:
     to_uniform, to_free = ours / uniform, ours / free
     return [
         decide_over_draws(
-            "optimised trade-off beats uniform prior",
+            "optimized trade-off beats uniform prior",
             holds=everywhere(np.maximum(to_uniform, free / uniform) < BETTER),
             evidence=f"Least ratio of a draw {in_brief(to_uniform.min(axis=1))}, largest "
             f"{in_brief(to_uniform.max(axis=1))}; the floor chosen is {_floors_chosen(paper)}.",
         ),
         decide_over_draws(
-            "optimised Cluster-DP beats Cluster-Free-DP",
+            "optimized Cluster-DP beats Cluster-Free-DP",
             holds=everywhere(to_free < BETTER),
             evidence=f"Least ratio of a draw {in_brief(to_free.min(axis=1))}, largest "
             f"{in_brief(to_free.max(axis=1))}.",

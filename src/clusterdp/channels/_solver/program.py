@@ -4,7 +4,7 @@ Every ε-private channel is a mixture of steps: outputs whose probability has tw
 (e^ε) times as high on a *high set* A of categories as elsewhere. With L_A the levels, scaled so
 that Σ_y p(y)·L_A(y) = 1, and weights of one, the program is (Jensen: one output per high set)
 
-    minimise   Σ_A |q_A|² / μ_A                 over μ_A ≥ 0 and q_A, one number per metric
+    minimize   Σ_A |q_A|² / μ_A                 over μ_A ≥ 0 and q_A, one number per metric
     subject to Σ_A μ_A·L_A(y) = 1 − δ           for every category y
                Σ_A q_A·L_A(y) + δ·ρ(y) = Y(y)   for every category y and metric
 

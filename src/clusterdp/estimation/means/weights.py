@@ -168,7 +168,7 @@ def weigh_by_labels(sizes: IntArray, factors: FloatArray, arms: list[int]) -> Ce
 
 
 def arm_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:
-    """Variances of weighted means of arms by linearisation, noise included; axes `[..., arm]`.
+    """Variances of weighted means of arms by linearization, noise included; axes `[..., arm]`.
 
     A stratum's variance is Neyman's. In the pool a unit's residual e is its distance from the arm's
     pooled mean. Arms were drawn within clusters, so what a cell adds is the variance of n_ac

@@ -156,13 +156,13 @@ class ArmRatio(NamedTuple):
 
     @property
     def sampling_variance(self) -> float:
-        """What sampling adds to its variance, by linearisation and at worst."""
-        return self._linearised(self.sampling)
+        """What sampling adds to its variance, by linearization and at worst."""
+        return self._linearized(self.sampling)
 
     @property
     def privacy_variance(self) -> float:
-        """What privacy adds to its variance, by linearisation and at worst."""
-        return self._linearised(self.privacy)
+        """What privacy adds to its variance, by linearization and at worst."""
+        return self._linearized(self.privacy)
 
     def limits(self, level: float) -> Limits:
         """Fieller's interval; everything where it has no bounds.
@@ -192,7 +192,7 @@ class ArmRatio(NamedTuple):
             for both in (total.least, total.most)
         ]
 
-    def _linearised(self, part: Covariance) -> float:
+    def _linearized(self, part: Covariance) -> float:
         return part.of_difference(self.value) / self.below**2 if self.below else math.nan
 
 
