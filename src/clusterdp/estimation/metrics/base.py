@@ -126,7 +126,7 @@ class QuestionRows(NamedTuple):
         """That a metric is mostly privacy noise, as far as that is public."""
         size = max(int(self.request.layout.sizes.sum(axis=0).min()), 1)
         noise = [one.noise for one in decoded if not one.readings]
-        declare = _remedy(decoded[0].name, self.question.space)
+        declare = _remedy(name, decoded[0].name, self.question.space)
         errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
         if errors and max(errors) > 1:
             text = (
@@ -386,13 +386,15 @@ class SegmentData:
         return notes
 
 
-def _remedy(name: str, space: Categories) -> str:
+def _remedy(name: str, decoded: str, space: Categories) -> str:
     """What would make a metric more precise: that the owner declares it, where that is possible."""
     try:
-        parse_metric(name).check(space.declared.spaces)
+        parse_metric(decoded).check(space.declared.spaces)
     except ParameterError:
         return "Ask for a product or a threshold, which the owner can declare."
-    return f'Ask the owner to declare it (--metric "{name}").'
+    if decoded != name and ">=" in decoded:  # one of many shares, as of a quantile
+        return "Ask the owner to declare a threshold."
+    return f'Ask the owner to declare it (--metric "{decoded}").'
 
 
 def _true_cluster_interval(
