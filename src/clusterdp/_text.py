@@ -21,7 +21,7 @@ _UNSEEN = (
 )
 _UNSEEN_LETTERS = frozenset(chr(code) for low, high in _UNSEEN for code in range(low, high + 1))
 _UNSEEN_RANGES = "".join(rf"\x{{{low:x}}}-\x{{{high:x}}}" for low, high in _UNSEEN)
-# The same as a regular expression, which Rust and Java read alike.
+# The same as a regular expression, which Rust and Java read the same.
 NOT_PLAIN = rf"[\p{{Cc}}\p{{Zl}}\p{{Zp}}{_UNSEEN_RANGES}]|[\p{{Cf}}&&[^\x{{200c}}\x{{200d}}]]"
 
 

@@ -160,7 +160,7 @@ def main() -> None:
     }
     for path, words in pages.items():
         print(f"  {path!s:32}  {words}")
-    print("\ndocs/owner/plan.md compares mechanisms.")
+    print("\ndocs/owner/plan.md shows how to choose ε.")
 
 
 if __name__ == "__main__":

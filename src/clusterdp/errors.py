@@ -37,21 +37,21 @@ class TableChangedError(DataError):
 
 
 class OwnerNotice(UserWarning):
-    """Something only the data owner may know, such as that outcomes were clipped.
+    """An owner-only warning, such as that outcomes were clipped.
 
-    It is shown once and stored nowhere, because it is a function of the sensitive outcomes.
+    It is shown once and never stored, because it depends on true outcomes.
     """
 
 
 def notify_owner(message: str) -> None:
-    """Show something to the owner, whatever warnings are set to.
+    """Show something to the owner, with any setting of warnings.
 
     A warning that is turned into an error would decide, by true outcomes, whether a release is
     made.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("always", OwnerNotice)
-        # Whatever goes wrong with showing it, such as a closed terminal, must not decide either.
+        # A failure to show it, such as a closed terminal, must not decide either.
         with suppress(Exception, SystemExit):
             warnings.warn(f"Owner only: {message}", OwnerNotice, stacklevel=_level_outside())
 
@@ -73,15 +73,15 @@ def raise_alone(error: ClusterDPError) -> NoReturn:
 
 
 class OutputError(ClusterDPError):
-    """A folder cannot be written where it was asked for."""
+    """A folder or file cannot be written."""
 
 
 class FormatError(ClusterDPError):
-    """A folder is not a release, was damaged or edited, or is of a newer format."""
+    """A folder is not a release, was damaged or edited, or has a newer format."""
 
 
 class LedgerError(ClusterDPError):
-    """A budget does not allow it, or its ledger cannot be read or was edited."""
+    """The budget does not allow a release, or the ledger cannot be read or was edited."""
 
 
 # Parts of columns whose parameter has another name.
@@ -112,7 +112,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like this one, whatever the case of its letters; None if none is."""
+    """The known name most like this one, in any case of letters; None if none is."""
     folded = {other.casefold(): other for other in known}
     near = get_close_matches(name.casefold(), folded, n=1)
     return folded[near[0]] if near else None

@@ -92,6 +92,10 @@ note: At this ε rows reveal a lot: the best guess from a unit's row is right fo
       66% of units, against 2% without the row (if outcomes are equally likely).
 Next: add --by COLUMN for segments, --html report.html to share, -v for more
 """
+MOSTLY_NOISE = """\
+warning: p95(rounds) is mostly privacy noise: an arm's mean has noise of about
+         1.2 times the metric's range. Ask the owner to declare a threshold.
+"""
 NO_COLUMN = """\
 error: No column 'teir' to segment by
 
@@ -146,6 +150,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_estimates(asked: list[str], screen: str, folder: Path) -> None:
     assert (folder / "published").is_dir()
     assert run("estimate", "published", *asked, width=80).output == screen
+
+
+def test_a_warning(folder: Path) -> None:
+    declared = {"visit": "0,1", "rounds": "number:0..10"}
+    with fixed_randomness():
+        cdp.publish(
+            experiment(), **PARTS, out=folder / "weak", control=0, outcomes=declared, epsilon=0.5
+        )
+    output = run("estimate", "weak", "--metric", "p95(rounds)", width=80).output
+    assert output[output.index("warning:") : output.index("note:")] == MOSTLY_NOISE
 
 
 def test_an_unknown_column(folder: Path) -> None:

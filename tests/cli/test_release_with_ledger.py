@@ -47,10 +47,13 @@ def shown(where: Path, *options: object) -> dict[str, Any]:
 
 
 def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Path) -> None:
-    for name in ("first", "second"):
+    for name, left in (("first", "2"), ("second", "0")):
         result = spend(source, tmp_path / name, where)
         assert result.exit_code == 0, result.output
-        assert "reserved as release" in result.stderr
+        assert (
+            f"Release {Ledger(str(where)).releases()[-1].release_id[:8]}, {left} of 4 remaining."
+            in result.stdout
+        )
     refused = spend(source, tmp_path / "third", where)
     assert refused.exit_code == 2
     assert "Not enough budget for 'us'" in refused.stderr
@@ -128,7 +131,7 @@ def test_an_interrupted_release_is_finished(
         paid = {"ledger": where, "population": "us", "mechanism": mechanism}
         stopped = release_declared(source, tmp_path / "out", "--new-population", **paid)
     assert stopped.exit_code == 130
-    assert "the budget stays reserved; finish with: clusterdp release --resume" in stopped.stderr
+    assert "the budget stays reserved. Resume with: clusterdp release --resume" in stopped.stderr
     assert not (tmp_path / "out").exists()
     (balance,) = shown(where)["populations"]
     (unfinished,) = balance["releases"]
@@ -266,7 +269,7 @@ def test_names_of_populations(source: Path, tmp_path: Path, where: Path) -> None
         source, tmp_path / "dry", "--ledger", where, "--population", " us ", "--dry-run"
     )
     said = " ".join(result.stdout.split())
-    assert "'us': this release needs ε = 2, and ε = 2 remains (cap ε = 4)" in said
+    assert "us: spends 2 of the 2 remaining" in said
     for name in ("", " ", "a\nb", "\x1b[31mred"):
         refused = release(source, tmp_path / "dry", "--ledger", where, "--population", name)
         assert refused.exit_code == 2
@@ -281,7 +284,7 @@ def test_hints_can_be_pasted(source: Path, tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         interrupt(patched, publishing, "cells_table", KeyboardInterrupt)
         stopped = spend(source, tmp_path / "out", Path("budget.db"))
-    hint = stopped.stderr.split("finish with: ")[1].splitlines()[0]
+    hint = stopped.stderr.split("Resume with: ")[1].splitlines()[0]
     monkeypatch.chdir(tmp_path)
     resumed = run(*shlex.split(hint)[1:])
     assert resumed.exit_code == 0, resumed.output
@@ -317,7 +320,7 @@ def test_a_dry_run_shows_the_budget_and_spends_nothing(
     result = spend(source, tmp_path / "out", where, "--dry-run")
     assert result.exit_code == 0, result.output
     said = " ".join(result.stdout.split())
-    assert "'us': this release needs ε = 2, and ε = 4 remains (cap ε = 4)" in said
+    assert "us: spends 2 of the 4 remaining" in said
     result = spend(source, tmp_path / "out", where, "--dry-run", "--epsilon", 5)
     assert "note: This release would be rejected: Not enough budget" in result.stdout
     assert shown(where)["populations"] == []

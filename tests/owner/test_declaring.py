@@ -152,15 +152,15 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"baseline": "0.5,0.5"}, "a baseline reads OUTCOME=MARGIN"),
+        ({"baseline": "0.5,0.5"}, "a baseline must be OUTCOME=MARGIN"),
         ({"baseline": ["visit=0.5", "visit=0.4"]}, "baseline gives 'visit' twice"),
-        ({"baseline": {"clicks": 0.5}}, "'clicks', which is no declared outcome"),
+        ({"baseline": {"clicks": 0.5}}, "'clicks', which is not a declared outcome"),
         ({"baseline": ["past.parquet", "visit=0.5"]}, "no table is read for it"),
         ({"weight": {"clicks": 2}}, "there is no such metric"),
         ({"metric": 5}, "metric must be metrics such as"),
-        ({"constraint": "order => visit"}, "a constraint reads"),
+        ({"constraint": "order => visit"}, "a constraint must be"),
         ({"mde": {"clicks": 0.1}, "epsilon": None}, "there is no metric 'clicks'"),
-        ({"mde": "visit=few", "epsilon": None}, "mde reads METRIC=EFFECT"),
+        ({"mde": "visit=few", "epsilon": None}, "mde must be METRIC=EFFECT"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], message: str, visits: pl.DataFrame) -> None:

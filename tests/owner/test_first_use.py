@@ -92,7 +92,7 @@ class TestLedger:
     ) -> None:
         caught = _interrupted(table, ledger, tmp_path / "out", where, monkeypatch)
         (note,) = caught.__notes__
-        (advice,) = re.findall(r"finish with: clusterdp\.(.*)", note)
+        (advice,) = re.findall(r"Resume with: clusterdp\.(.*)", note)
         assert f"clusterdp.{advice}" in repr(ledger.show())
         assert "--resume" not in repr(ledger.show())
         finished = eval(f"cdp.{advice}", {"cdp": cdp, "frame": table})  # noqa: S307 - our own

@@ -144,7 +144,7 @@ def test_columns_are_crossed(table: pl.DataFrame) -> None:
         ({"epsilon": None}, "give epsilon"),
         ({"mde": 0.1}, "leave out mde"),
         ({"outcomes": 5}, "outcomes must be outcomes by name, each with its allowed values"),
-        ({"outcomes": "0..3"}, "an outcome reads NAME=SPACE"),
+        ({"outcomes": "0..3"}, "an outcome must be NAME=SPACE"),
         ({"outcomes": {"clicks": None}}, "outcomes must be outcomes by name"),
         ({"outcome": "visits"}, "there is no option 'outcome'; did you mean outcomes?"),
         ({"arm": 3}, "arm must be the name of a column"),

@@ -69,7 +69,7 @@ def test_linked_outcomes_stay_together() -> None:
         (["visit,sale,spend", "rounds"], "'rating' is in no questions"),
         (["visit,sale,spend", "rounds,rating", "rating"], "'rating' is in 2 questions"),
         (["visit,sale", "spend", "rounds,rating"], "must be in one question"),
-        (["visit,sale,spend,clicks", "rounds,rating"], "'clicks', which is no declared outcome"),
+        (["visit,sale,spend,clicks", "rounds,rating"], "'clicks', which is not a declared outcome"),
         (["visit,sale,spend=0", "rounds,rating"], "a number above 0 (visit,sale=2)"),
         (["visit,sale,spend=often", "rounds,rating"], "a number above 0 (visit,sale=2)"),
         (["=0.5", "rounds,rating"], "a question names outcomes"),

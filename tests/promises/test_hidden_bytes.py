@@ -64,7 +64,7 @@ def test_between_pages_and_footer(name: str, by_another: bool, folder: Path) -> 
     before_the_footer(folder / name)
     pl.read_parquet(folder / name)  # which shows nothing of it
     forge(folder)
-    assert failed(folder) == [f"{name} has bytes that belong to none of its columns"]
+    assert failed(folder) == [f"{name} has bytes outside its columns"]
 
 
 def test_a_file_is_to_the_last_byte_what_its_columns_lead_to(folder: Path) -> None:

@@ -68,12 +68,12 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
     assert TOGETHER in " ".join(repr(shown).split())
     details = "\n".join(to_lines(shown.details()))
     assert "take 0.5 of ε = 2" in details
-    assert "expected of noisy labels" in details
+    assert "expected in noisy clusters" in details
     assert shown.content["epsilon"] == pytest.approx(2.0)
     cdp.publish(people, out=folder, **asked)
     assert problems(folder) == []
     named = [check.name for check in verify_folder(folder)]
-    assert "the response of clusters costs epsilon 0.5 of 2" in named
+    assert "private clusters cost epsilon 0.5 of 2" in named
     (record,) = ledger.releases()
     assert record.guarantee.neighbours == "replace-one-cluster-and-outcome"
     assert record.guarantee.epsilon == pytest.approx(2.0)

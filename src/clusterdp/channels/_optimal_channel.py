@@ -102,9 +102,9 @@ def _check_channels(listed: pl.DataFrame, n_metrics: int, n_categories: int) -> 
     weights = listed[_WEIGHTS].explode(empty_as_null=False)
     possible = listed[_WEIGHTS].list.max() > 0
     if not (weights.is_between(0, TABLE_TOTAL).all() and possible.all()):
-        raise FormatError("the randomizers have weights that are no probabilities")
+        raise FormatError("the randomizers have weights that are not probabilities")
     if not (listed[_DECODE].explode(empty_as_null=False).abs() < LARGEST_VALUE).all():
-        raise FormatError("the randomizers have outputs that are no numbers")
+        raise FormatError("the randomizers have outputs that are not numbers")
     steps = listed["channel"].diff().drop_nulls()
     follow = listed["channel"][0] == 0 and steps.is_in([0, 1]).all()
     numbered = listed.select(pl.int_range(pl.len()).over("channel") == pl.col(_RESPONSE))
@@ -123,8 +123,8 @@ _MORE_ROOM = (1.0, 30.0, 1000.0)
 # Singular values below this share of the largest are taken as 0: such directions are mostly noise.
 _LEAST_SINGULAR = 1e-2
 _NONE_FOUND = (
-    "the solver found no randomizer of least variance for some cells; a plain one takes its "
-    "place, equally private and unbiased, with more variance"
+    "no optimal randomizer was found for some cells. A plain one is used there: equally private "
+    "and unbiased, with more variance"
 )
 
 
@@ -218,7 +218,7 @@ class OptimalChannel:
         return replace(self, groups=groups)
 
     def used(self) -> OptimalChannel:
-        """The channels that a cell has, numbered anew."""
+        """The channels that a cell has, numbered again."""
         kept, groups = np.unique(self.groups, return_inverse=True)
         n_outputs = int(self.possible()[kept].any(axis=0).sum())
         return replace(
@@ -359,7 +359,7 @@ def design_one(
     # Only owners design channels: readers of one do not load the solver.
     from clusterdp.channels._solver.staircases import design_staircase, plain_design
 
-    # Noise is drawn by now: whatever the solver does, there is a channel.
+    # Noise is drawn by now, so there must be a channel even if the solver fails.
     plain = *plain_design(prior, values, bound.max_ratio), np.inf
     n_categories = values.shape[1]
     # Rounding moves the probabilities of an output by a few units: room is left for that.

@@ -70,7 +70,7 @@ class DesignedRows(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "prior", _checked_prior(self.prior))
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside their strength or the budget."""
+        """What an owner gives to get these rows, in addition to their strength or the budget."""
         return {} if self.prior is None else {"prior": list(self.prior)}
 
 
@@ -137,7 +137,7 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
         return _remembered_design(tuple(prior), space, weights, self.bound(space))
 
     def plain_channel(self, space: CategorySpace) -> OptimalChannel:
-        """A channel in closed form that costs as much, and is public whatever was counted."""
+        """A channel in closed form that costs as much, and is public for any counts."""
         from clusterdp.channels._solver.staircases import plain_design
 
         values = space.metric_values()
@@ -269,7 +269,7 @@ class OptimalBudget(DesignedRows, frozen=True, kw_only=True, tag_field="channel"
 def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
     numbers = tuple(float(number) for number in prior)
     if not all(math.isfinite(number) and number >= 0 for number in numbers) or not any(numbers):
-        raise ParameterError("a prior is made of numbers of at least 0 that are not all 0")
+        raise ParameterError("a prior must have numbers of at least 0, and not all 0")
     total = math.fsum(numbers)
     if math.isclose(total, 1.0, rel_tol=1e-12):  # as it is, so that it reads as it was written
         return numbers

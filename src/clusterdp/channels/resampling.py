@@ -77,7 +77,7 @@ class ResamplingChannel:
     def decode(self, metric: int = 0) -> FloatArray:
         """What each released category counts as: (ỹ − λm)/(1−λ), m the mean of the prior.
 
-        Its expectation is the true outcome, whatever the prior. Axes `[..., group, released]`.
+        Its expectation is the true outcome, for any prior. Axes `[..., group, released]`.
         """
         return self._decode(self.values[metric])
 
@@ -88,7 +88,7 @@ class ResamplingChannel:
     def _decode(self, values: FloatArray) -> FloatArray:
         exact = self._unmix(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
         rounded = exact.astype(np.float64)
-        # Rounding biases every outcome of a group alike, by λΣq̃(rounded − exact). It is taken back
+        # Rounding biases all outcomes of a group equally, by λΣq̃(rounded − exact). It is taken back
         # from the one value where the smallest step of a float moves that sum the least.
         bias = self._prior_mean(rounded - exact)
         step = self.weights * np.spacing(np.abs(rounded))
@@ -181,7 +181,7 @@ class ResampledRows(
         "the prior that outcomes were redrawn from, and what each counts as (`decode`)"
     )
     released_in_words: ClassVar[str] = (
-        "`response` is the number of the category after randomization."
+        "`response` is the code of the outcome combination after randomization."
     )
 
     resample_prob: float
@@ -203,7 +203,7 @@ class ResampledRows(
         return ResampledRows(resample_prob=bound.resample_prob, delta=self.delta, prior_floor=floor)
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside their strength."""
+        """What an owner gives to get these rows, in addition to their strength."""
         return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
 
     def parameters(self) -> dict[str, float]:
@@ -240,7 +240,7 @@ class ResampledRows(
         )
 
     def plain_channel(self, space: CategorySpace) -> ResamplingChannel:
-        """A channel in closed form that costs as much, and is public whatever was counted."""
+        """A channel in closed form that costs as much, and is public for any counts."""
         return self.public_channel(space)
 
     def design(
@@ -281,7 +281,7 @@ class ResampledRows(
         prior = read_lists(cells["prior"], groups)
         exact = np.where((prior >= 0) & (prior <= 1), prior, np.nan) * PRIOR_TOTAL
         if (exact != np.floor(exact)).any() or (exact.sum(axis=-1) != PRIOR_TOTAL).any():
-            raise FormatError("a prior of the cells is not made of integers over 2^32")
+            raise FormatError("a prior of the cells does not have integers over 2^32")
         return self.restore({"weights": exact.astype(np.int64), "groups": groups}, space)
 
     def restore(self, arrays: Arrays, space: CategorySpace) -> ResamplingChannel:
@@ -349,7 +349,7 @@ class ResamplingBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="cha
         _check_common(self)
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside the budget."""
+        """What an owner gives to get these rows, in addition to the budget."""
         return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
 
     def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> ResampledRows:

@@ -74,7 +74,8 @@ def estimate_command(
     on: Annotated[
         str | None,
         typer.Option(
-            help="Its column of ids; as in the release by default.", rich_help_panel="Method"
+            help="Its column of ids; by default the one of the release.",
+            rich_help_panel="Method",
         ),
     ] = None,
     by: Annotated[
@@ -88,7 +89,7 @@ def estimate_command(
         list[str] | None,
         typer.Option(
             metavar="COL,...",
-            help="Columns known before treatment to adjust for: CUPED, by Lin's regression.",
+            help="Columns measured before treatment to adjust for (CUPED, Lin's regression).",
             rich_help_panel=FIRST,
         ),
     ] = None,
@@ -96,9 +97,8 @@ def estimate_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Whether units were exposed: an outcome declared as 0,1, or a column of 0 and 1, "
-            "passthrough or joined. Adds complier effects (CACE), with Anderson and Rubin's "
-            "intervals.",
+            help="Column or outcome that records treatment received (0 or 1). Adds complier "
+            "effects (CACE).",
             rich_help_panel="Method",
         ),
     ] = None,
@@ -106,16 +106,15 @@ def estimate_command(
         str | None,
         typer.Option(
             metavar="rest|pairs",
-            help="Also compare each segment with the rest of its dimension, or with each other "
-            "one, and test whether all are the same.",
+            help="Compare segments with the rest or pairwise, and test for heterogeneity.",
             rich_help_panel="Tests",
         ),
     ] = None,
     family: Annotated[
         str,
         typer.Option(
-            help="What varies within a multiple-testing family: arms, segments, metrics. Holm's "
-            "and BH's p-values and simultaneous intervals hold for a whole family.",
+            help="What a multiple-testing family covers: arms, segments, metrics. Holm and BH "
+            "p-values and simultaneous CIs are for a whole family.",
             rich_help_panel="Tests",
         ),
     ] = ",".join(VARYING),
@@ -123,7 +122,7 @@ def estimate_command(
         int | None,
         typer.Option(
             metavar="FOLD",
-            help="Use one fold alone: segments may be chosen by looking at the others.",
+            help="Use one fold only, so that segments can be chosen in the others.",
             rich_help_panel="Method",
         ),
     ] = None,
@@ -139,7 +138,7 @@ def estimate_command(
         bool,
         typer.Option(
             "--rows-only",
-            help="Use rows alone, without noisy sums and counts.",
+            help="Use rows only, without noisy sums and counts.",
             rich_help_panel="Method",
         ),
     ] = False,
@@ -147,7 +146,7 @@ def estimate_command(
         str | None,
         typer.Option(
             metavar="ARM=SHARE,...",
-            help="Shares that the arms were meant to have, to check sample ratios against.",
+            help="Planned shares of arms, for the SRM check.",
             rich_help_panel="Tests",
         ),
     ] = None,
@@ -164,9 +163,7 @@ def estimate_command(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a page to share, which opens in any browser.", rich_help_panel=FIRST
-        ),
+        typer.Option(help="Write a page to share. It opens in any browser.", rich_help_panel=FIRST),
     ] = None,
     verbose: Annotated[
         bool,
@@ -307,11 +304,9 @@ _CSV_SUFFIX, _PARQUET = ".csv", ".parquet"
 def calibrate_command(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="The file to write: .parquet or .csv.")],
-    fold: Annotated[
-        int | None, typer.Option(metavar="FOLD", help="The rows of one fold alone.")
-    ] = None,
+    fold: Annotated[int | None, typer.Option(metavar="FOLD", help="Rows of one fold only.")] = None,
 ) -> None:
-    """Write the released rows with calibrated columns: their means are near those of `estimate`.
+    """Write released rows, calibrated to the published totals, for other tools.
 
     clusterdp calibrate published/ --out rows.parquet
     """

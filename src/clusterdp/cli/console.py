@@ -261,7 +261,7 @@ def progress_bars() -> Iterator[Progress]:
 
 
 Folder = Annotated[
-    str, typer.Argument(help="A published folder, or its address in a store (s3://...).")
+    str, typer.Argument(help="A published folder, on disk or in object storage (s3://...).")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -83,7 +83,7 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
             mark = "ok  " if check.problem is None else "FAIL"
             print_line(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
         if said:
-            print_note(f"these are the owner's words, which nothing checks: {', '.join(said)}")
+            print_note(f"the owner's statements, which no check can confirm: {', '.join(said)}")
     if not sound:
         raise typer.Exit(REFUSED)
 
@@ -91,18 +91,17 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
 @reported_errors()
 def errata_command(
     folder: Folder,
-    text: Annotated[str, typer.Argument(help="What turned out to be wrong, in one line.")],
+    text: Annotated[str, typer.Argument(help="The correction, in one line.")],
 ) -> None:
-    """Add an entry with today's date to the errata of a folder.
+    """Add a dated correction to a folder.
 
     clusterdp errata published/ "12 units were assigned twice; they are in no arm's count"
 
-    They are in errata.md. The release stays sealed: no checksum covers them, and nothing checks
-    who wrote them.
+    Corrections are in errata.md. The release stays sealed: no checksum covers that file.
     """
     read_manifest(folder)
     add_erratum(open_folder(folder), text, datetime.now(tz=UTC).date())
-    print_line(f"added to {folder.rstrip('/')}/{ERRATA}")
+    print_line(f"Added to {folder.rstrip('/')}/{ERRATA}")
 
 
 def _gain_tables(gains: list[ClusterGain]) -> Iterator[Section]:

@@ -37,6 +37,7 @@ from clusterdp.owner.drafting import PublicColumns, draft_experiment
 from clusterdp.owner.job import ReleaseJob
 from clusterdp.owner.keywords import EXPERIMENT, release_line
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
+from clusterdp.published.folder import read_manifest
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.experiment import (
     ExperimentFile,
@@ -145,7 +146,7 @@ def plan_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep what you declared as an experiment file, with its lock.",
+            help="Write what you declared to an experiment file, with its lock.",
             rich_help_panel=FIRST,
         ),
     ] = None,
@@ -352,7 +353,7 @@ def on_terminal() -> bool:
 def _ask() -> None:
     """Let the owner decide, who has seen what is going to be published."""
     # Python's `input` writes its question to standard error, which is muted here.
-    if not typer.confirm("\nPublish?"):
+    if not typer.confirm("Publish?"):
         print_line("Nothing was published.")
         raise typer.Exit(REFUSED)
 
@@ -360,6 +361,20 @@ def _ask() -> None:
 def _show_before(preview: Preview, *, verbose: bool) -> None:
     details = preview.details() if verbose else []
     print_text(to_screen([*preview.parts(), *details], terminal_width()) + "\n")
+
+
+def _published_in_short(published: Published, preview: Preview | None) -> str:
+    """How much was written, the release's id in the ledger, and what remains of its budget."""
+    said = ""
+    if not has_scheme(published.folder):
+        sizes = [one.bytes for one in read_manifest(published.folder).files.values()]
+        megabytes = max(sum(sizes) / 1e6, 0.1)
+        said = f" ({len(sizes) + 1} files, {megabytes:.1f} MB)"  # and the manifest itself
+    if published.release_id is None:
+        return said
+    left = None if preview is None else preview.content["budget"]["remaining_after"]
+    rest = "" if left is None else f", {left} remaining"
+    return f"{said}. Release {published.release_id[:8]}{rest}."
 
 
 def _show_published(published: Published, preview: Preview | None, *, as_json: bool) -> None:
@@ -376,6 +391,6 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
     for found in published.found:
         print_note(found)
     readable = is_store(target) or not has_scheme(target)
-    print_line(f"Published {target}")
+    print_line(f"Published {target}{_published_in_short(published, preview)}")
     if readable:
         print_line(f"Next: clusterdp inspect {target}")

@@ -36,7 +36,7 @@ def reproduce_command(
     ] = None,
     snap_edges: Annotated[Path | None, typer.Option(help="SNAP's com-youtube.ungraph.txt.")] = None,
 ) -> None:
-    """Run the paper's seven experiments over many draws, and give a verdict on every claim.
+    """Rerun the paper's seven experiments and check every claim.
 
     clusterdp reproduce all --out reproduction/
     """

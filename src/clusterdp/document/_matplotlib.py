@@ -34,7 +34,7 @@ _WITHOUT_TIME: dict[str, dict[str, None]] = {
 }
 
 
-# Inches of a row, of a row where there are many, and of what a panel has beside its rows.
+# Inches of a row, of a row where there are many, and of what a panel has next to its rows.
 _ROW, _NARROW_ROW, _PANEL, _TITLE = 0.3, 0.2, 1.0, 0.5
 _MANY_ROWS = 40
 # Where numbers begin, as a share of the axis, and room for arrows before it.

@@ -60,7 +60,7 @@ class ChartLine(NamedTuple):
     """A line of a chart.
 
     Attributes:
-        name: What it is of.
+        name: What it shows.
         xs: Where its points are, from left to right.
         ys: What they are; a point that is not finite interrupts the line.
         limits: What they are at best, drawn as a thin line; the gap to it is shaded.
@@ -77,7 +77,7 @@ class Axis:
     """An axis of a chart.
 
     Attributes:
-        title: What it is of, with the unit.
+        title: What it shows, with the unit.
         scale: Where numbers stand.
         write: How they are written.
     """
@@ -88,7 +88,7 @@ class Axis:
 
 
 class Mark(NamedTuple):
-    """Where a point of every line stands, and its number beside it, in units of the drawing.
+    """Where a point of every line stands, and its number next to it, in units of the drawing.
 
     Attributes:
         x: Of all points, from the left.
@@ -123,14 +123,14 @@ class Interval(NamedTuple):
     """An estimate with its interval.
 
     Attributes:
-        label: What it is of.
+        label: What it shows.
         estimate: The number. Where this or an end is not a number, the text alone is shown.
         low: The lower end; may be minus infinity.
         high: The upper end; may be infinity.
         told: The three as text.
         outer: A wider interval, such as one that holds for several estimates at once.
         series: Which colour and mark it has.
-        is_main: Whether it is above others, which are of parts of it.
+        is_main: Whether it is above others, which show parts of it.
         is_reference: Whether a line leads from it to the others.
         is_hollow: Whether its mark is.
         is_muted: Whether it is gray, such as an effect that is not significant.
@@ -153,7 +153,7 @@ class IntervalPanel(NamedTuple):
     """Estimates below each other.
 
     Attributes:
-        title: What they are of.
+        title: What they show.
         caption: What else is to be said.
         header: What the texts of intervals are.
         intervals: From the top; those that are main ones first.
@@ -286,8 +286,8 @@ def mark_places(lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Mark]:
     across = _across(x.scale, lines[0].xs, _AT_NUMBERS, right)
     found = []
     for at, *ys in zip(across, *(_down(y.scale, line.ys) for line in lines), strict=True):
-        beside = (at + _BESIDE, "start") if at + _NUMBER <= right else (at - _BESIDE, "end")
-        found.append(Mark(at, tuple(ys), beside[0], _apart(ys, _TOP + _PLOT_HEIGHT), beside[1]))
+        label = (at + _BESIDE, "start") if at + _NUMBER <= right else (at - _BESIDE, "end")
+        found.append(Mark(at, tuple(ys), label[0], _apart(ys, _TOP + _PLOT_HEIGHT), label[1]))
     return found
 
 
@@ -379,7 +379,7 @@ def _narrow_intervals(intervals: Sequence[Interval], x: Axis, reference: float) 
 
 
 def _between_labels(at: float, row: int, kind: str) -> Svg:
-    """The part of a vertical line that is beside an interval, below its label."""
+    """The part of a vertical line that is next to an interval, below its label."""
     return element(
         "line", x1=at, x2=at, y1=_ROW * row + _LABEL, y2=_ROW * (row + 1) + 6, class_=kind
     )

@@ -2,7 +2,7 @@
 
 A part says what it is, not how it looks: `text.py` lays it out for terminals, `markup.py` for
 Markdown, notebooks and pages. They escape what they are given, and nobody else does. So texts are
-given as they are, whatever their source; names stand in `code(...)`, what matters most in
+given as they are, from any source; names stand in `code(...)`, what matters most in
 `strong(...)`. Both put control characters around a text, which no name or label may have.
 """
 
@@ -97,7 +97,7 @@ class Table(NamedTuple):
 
     Attributes:
         title: What it shows.
-        rows: The header, then the rows; the first cell says what a row is of.
+        rows: The header, then the rows; the first cell names the row.
         kind: "numeric", or "files" for names and checksums.
         groups: Names above several columns each, with how many; the first column has none.
     """
@@ -127,10 +127,10 @@ class DrawnRow(NamedTuple):
     """A row of a table with drawn intervals.
 
     Attributes:
-        label: What it is of.
+        label: What it shows.
         group: The group that it belongs to, such as an arm.
         value: What it is sorted by; empty if it is unknown.
-        size: How many units it is of.
+        size: How many units it covers.
         drawing: Its interval.
         cells: Its numbers.
     """
@@ -144,7 +144,7 @@ class DrawnRow(NamedTuple):
 
 
 class DrawnTable(NamedTuple):
-    """Rows with drawn intervals on one axis, below rows that are of all units."""
+    """Rows with drawn intervals on one axis, below rows for all units."""
 
     name: str
     header: tuple[str, ...]

@@ -39,7 +39,7 @@ class Column(NamedTuple):
         name: Its header.
         cells: Its cells.
         rank: When it is left out: the highest first, zero never.
-        is_label: Whether it says what a row is of; labels are aligned at the left.
+        is_label: Whether it names the row; labels are aligned at the left.
         starts_line: Whether it starts a line of a stacked row.
     """
 
@@ -103,7 +103,7 @@ def fitted(columns: Sequence[Column], width: int | None) -> tuple[list[str], tup
 
 
 def _flat(columns: Sequence[list[str]]) -> list[str]:
-    """Columns of texts beside each other."""
+    """Columns of texts next to each other."""
     lines = (_INDENT + _GAP.join(cells) for cells in zip(*columns, strict=True))
     return [plain_text(line).rstrip() for line in lines]
 

@@ -57,8 +57,8 @@ class Pass:
         layout: The cells.
         keys: The keys of the release (a `KeyRing`), by the names that encoder and randomizer have
             for them. None are needed to count rows whose clusters are public.
-        counts: What to count of each question beside rows by category; None to count nothing. What
-            is counted is checked: of another pass, rows need not be.
+        counts: What to count for each question next to rows by category; None to count nothing.
+            What is counted is checked: of another pass, rows need not be.
         randomizer: What randomizes rows; None to publish none.
         folder: Where rows are put: a private folder, which becomes public when all is done; or, if
             only Spark reaches the place, the place itself. None to get them as a frame.
@@ -235,8 +235,7 @@ class EngineTable(TableOptions, ABC):
         Raises:
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
-            TableChangedError: If the table is not the one that the layout, or an earlier pass, is
-                of.
+            TableChangedError: If the table is not the one of the layout, or of an earlier pass.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The public cells of a table: which columns they are of, and the layout that they make.
+"""The public cells of a table: which columns make them, and the layout that they make.
 
 Clusters may be crossed from several columns, `"a,b"`, whichever engine reads them.
 """
@@ -81,7 +81,7 @@ class CellOptions(NamedTuple):
 
     @property
     def checked(self) -> dict[str, str]:
-        """What a release needs beside them, and is public; nothing of a table of cells."""
+        """What else a release needs that is public; empty for a table of cells."""
         if self.size is not None:
             return {}
         ids = {self.columns.unit: "unit"} if self.columns.unit else {}
@@ -117,7 +117,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
 
     Args:
         sizes: One row for every combination of the columns `CellOptions.groups`, which come first,
-            by whatever names; then its number of units, `size`, and of rows, `n_rows`.
+            by any names; then its number of units, `size`, and of rows, `n_rows`.
         asked: Which columns they are.
     """
     import polars as pl

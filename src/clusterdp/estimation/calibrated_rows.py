@@ -50,22 +50,21 @@ def calibrated_rows(release: Release | str | os.PathLike[str], *, fold: int | No
     which is 0 where it is missing, and `spend_observed_calibrated`. Its mean among units with an
     observed outcome is the ratio of their means.
 
-    Its plain means by arm are those of `estimate` with `estimator="unstratified"`, of everyone and
-    of any segment. Means weighted by the column `stratified_weight` are those of `estimate` as it
-    compares by default, of everyone. Where units were asked different questions, columns are null
-    for units that were not asked; means that skip nulls are unbiased, and near to those of
-    `estimate`, which weighs those asked to whom they stand for. Standard errors that other tools
-    compute from it are too large wherever published sums tell much: take those of `estimate`.
+    Means by arm equal those of `estimate` with `estimator="unstratified"`, for all units and in any
+    segment. Means weighted by the column `stratified_weight` equal those of `estimate` for all
+    units. With several questions, columns are null for units that answered another one; means that
+    skip nulls are unbiased, and close to those of `estimate`. Standard errors from other tools are
+    too large where published sums are precise: take those of `estimate`.
 
     Args:
         release: A published folder, or a release from `release` or `read_release`.
-        fold: The rows of this fold alone, moved by the sums of this fold alone.
+        fold: Rows of this fold only, calibrated to its sums only.
 
     Returns:
         A Polars query over a folder, or a frame of the library that the rows came in.
 
     Raises:
-        ParameterError: If an argument is of another type or out of its range, or the release has
+        ParameterError: If an argument has another type or is out of its range, or the release has
             no rows.
         FormatError: If the folder is not a release, or was damaged or edited.
         DataError: If a column of the release has the name of a new one.
@@ -97,7 +96,7 @@ def _calibrated(
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
     moved, of_observed = {}, question.space.of_observed()
     for place, measured in enumerate(question.space.declared.metrics):
-        # Whatever is measured of an outcome that may be missing is 0 where it is.
+        # Every metric of an outcome that may be missing is 0 where it is missing.
         name = f"{measured}{TIMES_OBSERVED}" if place in of_observed else str(measured)
         function = CategoryFunction.measured(name, question.space, place)
         metric = DecodedFunction.from_question(function, question, request)
@@ -116,7 +115,7 @@ def _stratified_weights(
 ) -> FloatArray:
     """What a unit of each cell counts in a comparison within clusters, one on average of its arm.
 
-    It is of units that were asked the question. Where private clusters have probabilities of arms
+    It covers units that were asked the question. Where private clusters have probabilities of arms
     of their own, `factors` is what units count. That of control is the one of its first comparison.
     Axes `[cell]`.
     """

@@ -113,37 +113,35 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         metrics: What to measure, every declared metric by default. A text or a list of them:
             `rounds` (the mean), `rounds>=10` (a share), `p90(rounds)`, `median(rounds)`,
             `dist(rounds)` (the distribution in every arm), `spend/visit` (a ratio of means). Or a
-            mapping of a name to values by category, for the mean of any function; or to an outcome
+            mapping of a name to values by outcome, for the mean of any function; or to an outcome
             and a function of arrays, `{"log": ("spend", numpy.log1p)}`.
         control: The arm to compare with; the release's own by default.
         estimator: "stratified" compares within clusters and weights clusters by size;
             "unstratified" compares overall means.
         use: "everything" combines rows with noisy sums and counts of their cells, if the release
-            has them; "rows" uses rows alone, which is valid too and less precise.
+            has them; "rows" uses rows only, which is valid too and less precise.
         segments: The analyst's own table, or the path of its file. It is joined to the rows by unit
             id.
         on: The column of ids in that table; by default named as in the release.
-        by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
+        by: Columns to segment by, published or joined. Several in one entry are crossed: `["tier",
             "tier,region"]`.
-        adjust: Columns, kept or joined, that were known before treatment, to adjust for (CUPED):
-            numbers or categories. Adjusted effects are listed beside the others, and `to_report`
-            says which of the two to report.
-        exposure: Whether units were exposed to what their arm offers: an outcome declared as 0,1,
-            or a column of 0 and 1, kept or joined. Adds the complier effect (CACE) on each mean,
-            with Anderson and Rubin's interval.
-        differences: "rest" also compares each segment with the rest of its dimension, "pairs" with
-            each other one; both test whether all have the same effect.
-        family: What effects of a multiple-testing family differ in: some of "arms", "segments" and
-            "metrics". P-values of Holm and of Benjamini and Hochberg, and simultaneous intervals,
-            hold for all effects of a family.
-        fold: Use the rows of this fold alone, with the sums of this fold alone. Segments may
-            then be chosen by looking at the other folds.
-        shares: The planned share of each arm, for the check of sample ratios; by default as the
-            owner declared them.
+        adjust: Columns, published or joined, measured before treatment, to adjust for (CUPED):
+            numbers or categories. Adjusted effects are listed next to the others, and `to_report`
+            marks which of the two to report.
+        exposure: Treatment received: an outcome declared as 0,1, or a column of 0 and 1, published
+            or joined. Adds the complier effect (CACE) on each mean, with Anderson and Rubin's
+            interval.
+        differences: "rest" compares each segment with the rest of its dimension, "pairs" compares
+            all pairs; both test for heterogeneity.
+        family: What a multiple-testing family covers: some of "arms", "segments" and "metrics".
+            Holm and BH p-values and simultaneous intervals are for a whole family.
+        fold: Use rows and sums of this fold only, so that segments can be chosen in the others.
+        shares: The planned share of each arm, for the SRM check; by default as the owner declared
+            them.
         level: The confidence level of the intervals that are shown.
 
     Raises:
-        ParameterError: If an argument is of another type or out of its range.
+        ParameterError: If an argument has another type or is out of its range.
         FormatError: If the folder is not a release, or was damaged or edited.
         DataError: If the analyst's table does not fit the release.
     """
@@ -232,7 +230,7 @@ def _kind(effect: Effect) -> tuple[bool, bool]:
 
 
 def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:
-    """What standard errors are of if arms were assigned to groups, and why intervals are wide."""
+    """How arms assigned to groups affect standard errors, and why intervals are wide."""
     if release.columns.randomization_unit is None:
         return []
     text = (
@@ -255,7 +253,7 @@ def _from_rows(
     request: EstimateRequest,
     estimators: list[MetricEstimator],
 ) -> MetricFindings:
-    """Effects on every metric, from rows and what was published beside them."""
+    """Effects on every metric, from rows and what was published next to them."""
     read = cutting.read_rows(release, request)
     questions = [QuestionRows(*pair, request) for pair in zip(release.questions, read, strict=True)]
     rows = read[0]  # what follows is public, and the same in every question
@@ -314,7 +312,7 @@ def _estimate_metrics(
             of_metric = one.estimate(questions)
             if exposure is not None:
                 for rows, function in of_metric.means:
-                    of_metric.add(exposure.beside(function, rows))
+                    of_metric.add(exposure.effects_with(function, rows))
             found.add(of_metric)
         except ParameterError as error:
             refused.append(error)
@@ -326,7 +324,7 @@ def _estimate_metrics(
 def _check_questions(
     release: Release, read: list[cutting.RowCounts], found: MetricFindings
 ) -> None:
-    """Check that questions were asked of as many units as published, in all arms alike."""
+    """Check that questions were asked of as many units as published, equally in all arms."""
     asked = [
         rows.whole.cell_sizes(rows.profiles, n_outputs(question)).sum(axis=0)
         for question, rows in zip(release.questions, read, strict=True)
@@ -426,7 +424,7 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
 
 
 def _scope_texts(release: Release) -> list[Note]:
-    """Whom and what effects are of: who was asked, what was clipped, what is missing."""
+    """What effects cover: who was asked, what was clipped, what is missing."""
     texts = []
     if release.units is not None and len(release.questions) > 1:
         shares = ", ".join(

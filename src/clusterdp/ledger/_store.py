@@ -310,7 +310,7 @@ class LedgerStore:
         """A transaction that takes effect as a whole or not at all; other writers wait."""
         with self._errors(), self._engine.begin() as connection:
             if not self._is_file:
-                # These hold whatever the settings of the server are.
+                # These hold with any settings of the server.
                 connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -320,7 +320,7 @@ class LedgerStore:
     def reading(self) -> Iterator[Transaction]:
         """A transaction that writes nothing."""
         with self._errors(), self._engine.connect() as connection:
-            if not self._is_file:  # all of it sees one state, whatever others write meanwhile
+            if not self._is_file:  # all of it sees one state, even if others write meanwhile
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield Transaction(connection, self._tables)
 

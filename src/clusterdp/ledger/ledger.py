@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.spec.terms import Terms
 
-    # The event that ends a release, and what its entry says beside the reason.
+    # The event that ends a release, and what its entry says besides the reason.
     Describe = Callable[[ReleaseRecord, Secrets | None], tuple[str, dict[str, str]]]
 
 
@@ -58,7 +58,7 @@ _ID_BYTES = 16
 
 
 class Ledger:
-    """The budget that releases about the same people share.
+    """The privacy budget of several releases about the same units.
 
     Example:
         ```python
@@ -112,7 +112,7 @@ class Ledger:
         key_file: str | Path | None = None,
         tight: bool = False,
     ) -> Ledger:
-        """Make a ledger, and open it.
+        """Create a ledger and open it.
 
         Args:
             where: A file that does not exist, or the URL of a database without a ledger.
@@ -120,8 +120,8 @@ class Ledger:
             cap_delta: The total δ that may be spent on each population.
             passphrase: Encrypts the keys of unfinished releases.
             key_file: The same, with a file of at least 32 random bytes.
-            tight: Whether tight composition decides, instead of basic composition. It holds only
-                if the parameters of later releases are not chosen from earlier results.
+            tight: Whether to use tight composition instead of adding up losses. Valid only if the
+                parameters of later releases do not depend on earlier results.
 
         Raises:
             ParameterError: If the cap is out of range, or has no δ for tight composition.
@@ -139,12 +139,12 @@ class Ledger:
 
     @property
     def cap(self) -> Guarantee:
-        """What may be spent on each population."""
+        """The budget cap of each population."""
         return Guarantee(epsilon=self._opening["cap_epsilon"], delta=self._opening["cap_delta"])
 
     @property
     def tight(self) -> bool:
-        """Whether tight composition decides; basic composition otherwise."""
+        """Whether tight composition is used; basic composition otherwise."""
         return self._opening["composition"] == "tight" and self.cap.delta > 0
 
     @property
@@ -187,7 +187,7 @@ class Ledger:
         return Balance(population=population, cap=self.cap, tight=self.tight, releases=theirs)
 
     def show(self, population: str | None = None) -> Statement:
-        """What was spent, by which releases, and what is left.
+        """What was spent, by which releases, and what remains.
 
         Args:
             population: Only this population; all of them by default.
@@ -214,11 +214,11 @@ class Ledger:
         )
 
     def verify(self, head: str | None = None) -> list[str]:
-        """Everything that is wrong with the ledger's history; empty if nothing is.
+        """The problems of the ledger's history; empty if it is intact.
 
         Args:
-            head: A hash of the last entry that was noted earlier. Without it, nobody can notice
-                that entries were removed from the end, or that the whole history was replaced.
+            head: The hash of the last entry, as noted earlier. Without it, removed entries at the
+                end, or a replaced history, cannot be detected.
         """
         with self._store.reading() as stored:
             entries = stored.entries()
@@ -330,11 +330,10 @@ class Ledger:
         return Reservation(self._store, encryption, record, kept)
 
     def close(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
-        """Give up a release. Its budget stays spent; its key and what it drew are wiped.
+        """Abandon a release. Its budget stays spent; its key and noise are deleted.
 
-        What a killed run left is removed. A run that is working on it fails before it publishes
-        anything, and removes what it made; if it is killed instead, end the release once more. If
-        the release turns out to be published already, it is committed instead.
+        Removes what a killed run left. A run at work on it fails and publishes nothing. A release
+        that was published already is recorded as published.
 
         Args:
             release_id: Its id.
@@ -349,9 +348,9 @@ class Ledger:
         return self._give_up(release_id, "close", reason, describe_closing)
 
     def cancel(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
-        """Give back the budget of a release that drew nothing; its key is wiped.
+        """Give back the budget of a release that drew nothing; its key is deleted.
 
-        A release whose rows were being randomized has drawn, whatever became of them. A run that is
+        A release whose rows were being randomized has drawn, even if they are gone. A run that is
         working on it fails before it publishes anything.
 
         Args:

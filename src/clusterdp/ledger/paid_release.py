@@ -18,6 +18,7 @@ from clusterdp.ledger.balance import (
 from clusterdp.ledger.reservation import OvertakenError, absolute, is_published
 from clusterdp.ledger.statement import resume_command
 from clusterdp.privacy.composition import basic_composition
+from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import NamedSource
 
 if TYPE_CHECKING:
@@ -95,11 +96,15 @@ class PopulationBudget:
             "after_delta": after.delta,
             "earlier_releases_of_outcomes": earlier,
             "remaining_epsilon": balance.remaining,
+            "remaining_after": None
+            if balance.tight
+            else f"{shown_below(balance.cap.epsilon - after.epsilon)} of "
+            f"{rounded_up(balance.cap.epsilon)}",
             "refusals": self._refusals(balance, terms),
             "notes": notes,
             "in_short": (
-                f"{balance.population!r}: this release needs {budget_in_short(guarantee)}, and "
-                f"ε = {shown_below(balance.remaining)} remains (cap {budget_in_short(balance.cap)})"
+                f"{balance.population}: spends {budget_in_short(guarantee).removeprefix('ε = ')} "
+                f"of the {shown_below(balance.remaining)} remaining"
             ),
         }
 
@@ -132,10 +137,6 @@ class PopulationBudget:
             },
             place=absolute(str(target)),
             confirmed_new=self.confirmed_new,
-        )
-        self.on_message(
-            f"reserved as release {reservation.release_id}; if this is interrupted, resume with: "
-            f"{self._hint(reservation)}"
         )
         return self.finish(reservation, opened, spec, target, write)
 
@@ -217,7 +218,7 @@ class PopulationBudget:
         except KeyboardInterrupt as error:
             if is_published(target, reservation.sealed):
                 raise self._unrecorded(reservation, target, "interrupted") from None
-            remark = f"the budget stays reserved; finish with: {self._hint(reservation)}"
+            remark = f"the budget stays reserved. Resume with: {self._hint(reservation)}"
             error.add_note(f"release {reservation.release_id} was interrupted: {remark}")
             self.on_message(remark)
             raise
@@ -225,7 +226,7 @@ class PopulationBudget:
             if reservation.is_given_up:
                 raise DataError(
                     f"{error}. Rows of the changed table had been randomized, so the release is "
-                    "closed and its budget stays spent; begin another one"
+                    "closed and its budget stays spent. Begin another one"
                 ) from None
             if reservation.may_be_cancelled:
                 opened.table.close()  # nothing is left of a release that is cancelled
@@ -254,12 +255,12 @@ class PopulationBudget:
 
     def _still_reserved(self, error: ClusterDPError, reservation: Reservation) -> ClusterDPError:
         return type(error)(
-            f"{error}. The budget stays reserved; finish with: {self._hint(reservation)}"
+            f"{error}. The budget stays reserved. Resume with: {self._hint(reservation)}"
         )
 
 
 def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a release from its reservation, with locations that may be given anew."""
+    """The options of a release from its reservation, with locations that may have changed."""
     content = reservation.record.content
     if content["software"] != __version__:
         raise LedgerError(

@@ -56,21 +56,21 @@ def secrets_problem(record: ReleaseRecord, kept: Secrets | None) -> str | None:
 def worker_name(place: str) -> str:
     """How the ledger names who works on a release: this machine.
 
-    Of a place that is no folder here, also beside which folder of this machine. That follows from
-    who runs it and from its environment, so a later run could look elsewhere.
+    For a place that is not a folder here, also next to which folder of this machine. That follows
+    from who runs it and from its environment, so a later run could look elsewhere.
     """
     machine = socket.gethostname()
     return f"{machine}:{working_of(place)}" if has_scheme(place) else machine
 
 
 def _working(place: str, host: str | None) -> Path | None:
-    """Beside which folder a run worked; None if that was on another machine."""
+    """Next to which folder a run worked; None if that was on another machine."""
     machine, _, folder = (host or "").partition(":")
     return Path(folder or place) if machine == socket.gethostname() else None
 
 
 def remove_leftovers(place: str, host: str | None, claim: str) -> str | None:
-    """Remove what a killed run left at a place and beside it; a published release stays.
+    """Remove what a killed run left at a place and next to it; a published release stays.
 
     Args:
         place: Where the run was going to publish.
@@ -106,7 +106,7 @@ def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, 
     """The event that closes a release, and the content of its entry.
 
     A sealed release may be published, or about to be. A run that publishes to a local folder locks
-    a folder beside it from before the sealing until after the rename. So what is not published yet
+    a folder next to it from before the sealing until after the rename. So what is not published yet
     is looked for once more after the lock was checked.
 
     Raises:

@@ -4,7 +4,7 @@ A release in memory, one on disk and a simulated one take this same step; after 
 left to be randomized.
 
 **After a pilot**, categories and mechanism follow from what was drawn. Every part's ε was fixed
-before the pilot, so that the losses of pilot, statistics and rows add up whatever it shows. Nothing
+before the pilot, so that the losses of pilot, statistics and rows add up for any pilot. Nothing
 here can refuse a release.
 
 **How much a row reveals** is how often the best guess from it is the true outcome. It follows from
@@ -169,7 +169,7 @@ def draw_together(
 ) -> tuple[Statistics, ...]:
     """Stage 1: all noisy statistics of every question, or none of them.
 
-    What is of everyone is drawn once, for all questions together: their mechanisms have it alike.
+    Statistics of all units are drawn once, for all questions together: their mechanisms share them.
     """
     for space, mechanism in zip(spaces, mechanisms, strict=True):
         if mechanism.sums != mechanisms[0].sums:

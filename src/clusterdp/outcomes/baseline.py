@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 _MOMENTS = re.compile(r"\s*mean:([^,]+)(?:,\s*std:(.+))?")
-# A baseline is published as it is. What a table tells is its people's, and has to be paid for.
+# A baseline is published as it is. What a table shows belongs to its units, and costs ε.
 _DECLARED = (
-    "a baseline reads OUTCOME=MARGIN (visit=0.15), got {!r}; it is published, so no table is read "
-    "for it: declare numbers"
+    "a baseline must be OUTCOME=MARGIN (visit=0.15), got {!r}; declare numbers, because a baseline "
+    "is published and never taken from the table"
 )
 
 
@@ -194,7 +194,7 @@ def fit_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPri
 def base_measure(categories: Categories) -> FloatArray:
     """What is assumed where nothing is declared; axes `[category]`.
 
-    Values of an outcome count alike. So do the pieces of a number's range between cuts, each of
+    Values of an outcome count equally. So do the pieces of a number's range between cuts, each of
     which is uniform: who declares a threshold expects people on both sides. A missing outcome
     counts like one value, or like one piece.
     """
@@ -284,7 +284,7 @@ def _closest(log_base: FloatArray, functions: FloatArray, targets: FloatArray) -
 def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> FloatArray:
     """The distribution over coarse categories after numbers on fine grids are rounded.
 
-    Both are of the same declared outcomes. Axes `[fine category]` in, `[category]` out.
+    Both have the same declared outcomes. Axes `[fine category]` in, `[category]` out.
     """
     positions, masses = np.zeros((1, fine.n_categories), dtype=np.int64), probs[np.newaxis]
     for one, before, levels in zip(coarse.outcomes, fine.outcomes, fine.levels, strict=True):
@@ -306,7 +306,7 @@ def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> Fl
 
 
 # Points of a number's grid: more gain less than 1% when the baseline is right, and several
-# outcomes multiply. Fewer than so many tell little but the mean.
+# outcomes multiply. Fewer than so many show little but the mean.
 _POINTS, _JOINT_POINTS, FEWEST_POINTS = 16, 12, 4
 # Channels for more categories take seconds to design: numbers get fewer points instead.
 QUICK_CATEGORIES = 24

@@ -135,8 +135,9 @@ class Categories:
     def _existing(self) -> BoolArray:
         """Whether each combination can keep every constraint; axes `[position]`.
 
-        A constraint is about observed values. It is broken where it would be whatever the missing
-        ones are: a comparison with a missing outcome fails on the left side and holds on the right.
+        A constraint is about observed values. It is broken where it would be for all values of the
+        missing ones: a comparison with a missing outcome fails on the left side and holds on
+        the right.
         """
 
         def holds(condition: Metric, *, if_missing: bool) -> BoolArray:
@@ -181,7 +182,7 @@ class Categories:
         return metric_weights(self.metric_values(), multipliers, self.of_observed(), prior)
 
     def of_observed(self) -> dict[int, ObservedRatio]:
-        """The metrics that are of those with an outcome observed, by their places."""
+        """The metrics that cover units with an observed outcome, by their places."""
         declared, found = self.declared, {}
         for place in range(len(declared.metrics)):
             observed = declared.observed_place(place)
@@ -335,7 +336,7 @@ def _metric_lattice(categories: Categories) -> MetricLattice:
 def _slack(metric: Metric, squared: frozenset[str]) -> int:
     """How much noisier sums of a metric are than by its span: so that they cost nothing.
 
-    Beside sums of R·(y − middle) with noise of scale D/ε, where a missing outcome and an end are
+    Next to sums of R·(y − middle) with noise of scale D/ε, where a missing outcome and an end are
     D/2 apart, sums of R with noise of scale 2/ε are free: 1/2 + 1/2 = 1. With squares, which move
     by a quarter then, it takes a scale of 4/ε.
     """

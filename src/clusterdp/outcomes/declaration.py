@@ -124,7 +124,7 @@ class DeclaredOutcomes:
         return tuple(outcome.name for outcome in self.outcomes if outcome.may_be_missing)
 
     def observed_place(self, place: int) -> int | None:
-        """The place of the metric R, if that of some place is of those with an outcome observed."""
+        """The place of the metric R for a metric that covers units with an observed outcome."""
         found = self.metrics[place].valued & set(self.missing)
         return len(self.outcomes) + self.missing.index(min(found)) if found else None
 
@@ -285,7 +285,7 @@ def _named_spaces(
 ) -> list[tuple[str, Space | str | Sequence[float]]]:
     if isinstance(outcomes, Mapping):
         return list(outcomes.items())
-    form = "an outcome reads NAME=SPACE (visit=0,1), got {!r}"
+    form = "an outcome must be NAME=SPACE (visit=0,1), got {!r}"
     texts = [outcomes] if isinstance(outcomes, str) else outcomes
     return [parse_named(text, form) for text in texts]
 
@@ -316,7 +316,7 @@ def _named_weight(text: str) -> tuple[str, float]:
     try:
         return name, float(weight)
     except ValueError:
-        raise ParameterError(f"a weight reads METRIC=NUMBER (rounds=2), got {text!r}") from None
+        raise ParameterError(f"a weight must be METRIC=NUMBER (rounds=2), got {text!r}") from None
 
 
 def _check_distinct(noun: str, names: tuple[str, ...]) -> None:

@@ -110,7 +110,7 @@ class OutcomeLevels(Outcome):
     def _encode(self, observed: npt.NDArray[Any], *, clip: bool) -> LevelCodes:
         space, nowhere = self.space, np.zeros(len(observed), dtype=np.bool_)
         if self.grid is not None:
-            steps, clipped = self.grid.number.quantise(observed)
+            steps, clipped = self.grid.number.quantize(observed)
             lower = self.grid.lower(steps)
             return LevelCodes(lower, nowhere, clipped, steps, lower)
         assert isinstance(space, OutcomeSpace)  # noqa: S101 - a number has a grid
@@ -141,7 +141,7 @@ class OutcomeCodes:
             them. Rows outside the space have the first place after the last combination. Axes
             `[row]`.
         categories: The category at that position, −1 without one; axes `[row]`.
-        steps: Each number clipped to its range, in steps above its lower end: sums are of these.
+        steps: Each number clipped to its range, in steps above its lower end, which sums use.
             Axes `[number, row]`.
         lower: The position of the grid point at or below each number; axes `[number, row]`.
         n_missing: Rows with an outcome that is NaN and must not be missing. If there are any,

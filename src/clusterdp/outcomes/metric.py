@@ -91,7 +91,7 @@ class CentredValue(_Levelled):
     """R·(y − middle): how far an outcome is from the middle of its range, and 0 if it is missing.
 
     It measures an outcome that may be missing. The outcomes of two people differ by the range at
-    most, a missing one and another by half of it. That is why sums of R cost nothing beside it.
+    most, a missing one and another by half of it. That is why sums of R cost nothing extra.
 
     Attributes:
         outcome: The name of the outcome.
@@ -327,11 +327,11 @@ class Constraint:
         return tuple(step for side in self.sides for step in side.cuts(outcome, number))
 
     def check(self, spaces: Mapping[str, Space], cuts: Mapping[str, Collection[int]]) -> None:
-        """Raise a ParameterError unless rows can be checked against it whatever is rounded.
+        """Raise a ParameterError unless rows can be checked against it after any rounding.
 
         Args:
             spaces: The declared outcomes.
-            cuts: For each number the cuts that metrics make. Beside an end a cut is always there.
+            cuts: For each number the cuts that metrics make. Next to an end there is always a cut.
         """
         for side in self.sides:
             side.check_factors(spaces)
@@ -351,7 +351,7 @@ def check_declared(said: str, names: Iterable[str], declared: Collection[str]) -
     for name in names:
         if name not in declared:
             raise ParameterError(
-                f"{said} {name!r}, which is no declared outcome; "
+                f"{said} {name!r}, which is not a declared outcome; "
                 f"the outcomes are {', '.join(map(repr, declared))}"
             )
 

@@ -158,7 +158,7 @@ def metric_weights(
 ) -> FloatArray:
     """The weight of each metric in the sum of variances; axes `[metric]`.
 
-    By default metrics count alike relative to their own variance under the prior, or relative to
+    By default metrics count equally, relative to their own variance under the prior, or relative to
     their squared range where nothing is declared. Declared multipliers come on top.
 
     A mean N/D of units with an observed outcome is wanted as N − θD, θ its value under the prior:

@@ -8,7 +8,7 @@ of ten, as far as these are lattice points. Both sides of a cut are edges.
 **Clips.** The noise of bins is known. An end of the range is moved only where the noise leaves no
 doubt that little lies beyond it. A wrong shape costs precision and nothing else.
 
-What follows is a pure function of what is published. Whatever it is, estimates are unbiased for the
+What follows is a pure function of what is published. For any pilot, estimates are unbiased for the
 clipped outcomes, so that a poor pilot costs precision alone.
 """
 

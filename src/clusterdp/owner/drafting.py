@@ -2,7 +2,7 @@
 
 No value of a column is read that the owner did not name as public, nor what files and databases
 know of values: least and largest ones, how many are missing, how many differ. A draft is the same,
-byte by byte, whatever outcomes are. What only people can know, allowed values, baselines and ε, it
+byte by byte, for any outcomes. What only people can know, allowed values, baselines and ε, it
 leaves open.
 """
 

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @takes(PlanKeywords)
 def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
-    """Compare every mechanism and recommend one, before any outcome is read.
+    """Predict what can be measured, and choose a mechanism. Reads no outcome.
 
     The columns of units and outcomes need not be in the table; a release needs them. Give epsilon
     or mde.
@@ -104,7 +104,7 @@ def table_name(source: Any) -> str | None:
 
 
 def make_plan(source: Any, request: Request, progress: Progress | None = None) -> Plan:
-    """The plan that a request describes; `progress` is told what is being done."""
+    """The plan that a request describes; `progress` shows what is being done."""
     stages, options = progress or NoProgress(), request.options
     options.require("arm", "outcomes")
     if options.epsilon is None and options.mde is None:
@@ -262,11 +262,11 @@ def engine_for(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Plan:
-    """What to release and how, decided before any outcome is read.
+    """What to release, decided before any outcome is read.
 
     Attributes:
         options: Everything that was given or decided, as a lock holds it.
-        report: What was compared; None for a plan that was read from a lock.
+        report: The comparison; None for a plan that was read from a lock.
         experiment: The experiment file that it was made from; None if there was none.
     """
 
@@ -311,7 +311,7 @@ class Plan:
         return () if self.report is None else self.report.notes
 
     def to_html(self, progress: Progress | None = None) -> str:
-        """A page for a browser: what can be detected against ε, and where ε goes.
+        """A page for a browser: the minimum detectable effect against ε, and the split of ε.
 
         What a plan would be at other budgets is computed first.
 

@@ -43,10 +43,10 @@ _UNIFORM_ADVICE = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Preview:
-    """What a release would be; everything in it is public.
+    """What a release would publish; everything in it is public.
 
     Attributes:
-        content: It all as plain values.
+        content: The same as plain values.
     """
 
     content: dict[str, Any]
@@ -85,7 +85,7 @@ class Preview:
             ("Mechanism", held["mechanism"] + (f" ({numbers})" if numbers else "")),
             ("Outcomes", "; ".join(f"{name}: {text}" for name, text in held["outcomes"].items())),
             ("Table", f"{units}, arms {arms} (control {held['control']})"),
-            ("Cells", f"the smallest have {sizes} units{', expected of noisy labels' * labels}"),
+            ("Cells", f"the smallest have {sizes} units{', expected in noisy clusters' * labels}"),
             *(
                 (
                     "SE",
@@ -211,10 +211,10 @@ def _parameters(mechanisms: Sequence[Mechanism], spaces: Sequence[Categories]) -
     """The numbers of all mechanisms; those that differ, with the number of their question."""
     every = [one.parameters(space) for one, space in zip(mechanisms, spaces, strict=True)]
     names = dict.fromkeys(name for one in every for name in one)
-    alike = {name for name in names if len({one.get(name) for one in every}) == 1}
-    found = {name: every[0][name] for name in names if name in alike}
+    shared = {name for name in names if len({one.get(name) for one in every}) == 1}
+    found = {name: every[0][name] for name in names if name in shared}
     for one, ending in zip(every, question_suffixes(len(spaces)), strict=True):
-        found |= {name + ending: value for name, value in one.items() if name not in alike}
+        found |= {name + ending: value for name, value in one.items() if name not in shared}
     return found
 
 

@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A folder that was published. It can be used wherever a path can.
+    """A published folder. It can be used as a path.
 
     Attributes:
         folder: Where it is.
         release_id: Its id in the ledger; None without one.
-        found: What followed from its pilot, in sentences; nothing without one.
+        found: What its pilot histogram found, in sentences; empty without one.
     """
 
     folder: str
@@ -82,10 +82,10 @@ def publish(
     progress: Progress | None = None,
     **options: Unpack[PublishKeywords],
 ) -> Published:
-    """Privatize every outcome of an experiment's table into a new folder.
+    """Publish a private release of a table as a new folder. Cannot be undone.
 
-    Each call spends the stated guarantee anew. A ledger adds up the losses of releases about the
-    same people, and refuses a release that would exceed the cap before any outcome is read.
+    Each call spends the stated guarantee again. A ledger adds up releases about the same
+    units, and rejects one that would exceed the cap before any outcome is read.
 
     The mechanism is a name, or made by a builder such as `cluster_dp`. What a name leaves open is
     chosen as `plan` does.
@@ -114,7 +114,7 @@ def preview(
     out: str | os.PathLike[str] | None = None,
     **options: Unpack[PublishKeywords],
 ) -> Preview:
-    """What `publish` would do, from public columns alone. Nothing is published or spent.
+    """What `publish` would do, from public columns only. Nothing is published or spent.
 
     Args:
         source: The table, as in `publish`.
@@ -151,8 +151,8 @@ def resume(  # noqa: PLR0913 - where things are, all by name
             noise, it must be the same table; before, one with as many units and clusters.
         query: The query, if the source is a database.
         delimiter: The delimiter, if the source is a text file that needs one.
-        ledger: The ledger that recorded it. It is needed.
-        out: The folder to publish, if it is to be another.
+        ledger: The ledger that recorded it. Required.
+        out: The folder to publish, if it differs from the recorded one.
         ledger_key_file: Key file of the ledger, if it was made with one.
         show_row_counts: As in `publish`.
         progress: As in `publish`.
@@ -160,7 +160,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     Raises:
         ParameterError: If no ledger is given.
         LedgerError: If there is no such release, or it is finished.
-        DataError: If noise was drawn and the table is another.
+        DataError: If noise was drawn and the table changed.
     """
     given = {
         "query": query,
@@ -318,10 +318,10 @@ def release(
     plan: Plan | str | os.PathLike[str] | None = None,
     **options: Unpack[ReleaseKeywords],
 ) -> Release:
-    """Privatize every outcome of an experiment's frame, in memory.
+    """Make a private release of a frame, in memory.
 
-    Each call spends the stated guarantee anew. Two releases of the same people's outcomes add up,
-    and no ledger tracks them. `publish` writes a folder and can spend from a ledger.
+    Each call spends the stated guarantee again. Two releases about the same units add up, and no
+    ledger tracks them. `publish` writes a folder and can spend from a ledger.
 
     The mechanism is a name, or made by a builder such as `cluster_dp`. What a name leaves open is
     chosen as `plan` does.

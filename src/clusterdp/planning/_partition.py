@@ -160,7 +160,7 @@ class _Table(NamedTuple):
         """Of each metric; axes `[metric]`."""
         return np.asarray(self.values**2 @ self.probs - (self.values @ self.probs) ** 2)
 
-    def beside(self, other: _Table) -> _Table:
+    def joined_with(self, other: _Table) -> _Table:
         """Every combination of both."""
         n_ours, n_theirs = len(self.probs), len(other.probs)
         values = [np.repeat(self.values, n_theirs, axis=1), np.tile(other.values, (1, n_ours))]
@@ -253,7 +253,7 @@ def _combined(parts: Question, most: int) -> _Table | None:
         if math.prod(len(table.probs) for table in tables if table is not None) <= most:
             whole, *others = (table for table in tables if table is not None)
             for other in others:
-                whole = whole.beside(other)
+                whole = whole.joined_with(other)
             return whole
     return None
 

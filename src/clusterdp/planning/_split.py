@@ -1,6 +1,6 @@
 """How much of ε goes to noisy counts, to each level of noisy sums, and to rows.
 
-A plan serves its purposes alike: it keeps the largest regret small, which is the predicted standard
+A plan balances its purposes: it keeps the largest regret small, which is the predicted standard
 error for a purpose over that of the best plan for that purpose alone.
 """
 
@@ -42,7 +42,7 @@ _FACTORS = (1.6, 1.35, 1.2, 1.12, 1.07, 1.04, 1.02, 1.01)
 _HOPELESS = 1.3
 _NOTHING = 1e-12
 _DIGITS = 3
-# What sums take at most of what counts leave of ε. Rows tell what no sum does: segments, and what
+# What sums take at most of what counts leave of ε. Rows show what no sum does: segments, and what
 # covariates explain. A plan that were judged by the length of intervals would give them less where
 # squares are published, and gain little: in `bench/release_coverage.py` intervals of the overall
 # effect are 0.5% shorter with 2% for rows than with a tenth (79 unequal schools: 3% at ε = 1, 2% at
@@ -75,7 +75,7 @@ def best_split(
     Args:
         builds: The mechanism of a split, question by question.
         scenarios: What is known of each question.
-        request: The budget, shares that are fixed, and what it is for; alike for all questions.
+        request: The budget, shares that are fixed, and what it is for; the same for all questions.
         counts: Shares for counts to choose from.
 
     Returns:
@@ -113,7 +113,7 @@ def _fixed(
     fits = _fit(NoisyTotals(epsilon=epsilon), scenarios)
     if totals is None and not fits:
         totals = 0.0
-    # With one cluster, totals are of the same units.
+    # With one cluster, totals cover the same units.
     one = len(layout.clusters) == 1
     if clusters is None and (one or not _fit(NoisySums(epsilon=epsilon), scenarios)):
         clusters = 0.0
@@ -213,10 +213,10 @@ class _Search:
         """The best splits so far among those that leave out the same levels."""
         most = _HOPELESS * objective(self.variances).min()
         for levels in np.unique(self.shares > 0, axis=0):
-            alike = ((self.shares > 0) == levels).all(axis=1)
-            if objective(self.variances[alike]).min() <= most:
+            same = ((self.shares > 0) == levels).all(axis=1)
+            if objective(self.variances[same]).min() <= most:
                 start = _Start(objective, np.empty(0))
-                yield start.moved(self.shares[alike], self.variances[alike])
+                yield start.moved(self.shares[same], self.variances[same])
 
     def _around(self, centre: FloatArray, factor: float) -> list[tuple[float, ...]]:
         """Shares to try near those that were good; a level that was left out stays so."""

@@ -1,6 +1,6 @@
 """The same plan otherwise: at other budgets, at the smallest one, and with other clusters.
 
-Questions, grids and pilots stay as they were planned; what is left open is chosen anew.
+Questions, grids and pilots stay as they were planned; what is left open is chosen again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clusterdp.spec.purpose import Purpose
     from clusterdp.spec.request import BudgetRequest
 
-# The range of ε that is searched. Something must be left for sums beside the least rows.
+# The range of ε that is searched. Something must be left for sums next to the least rows.
 LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 # Budgets are such numbers times a power of ten, from an eighth of the planned one to four times it.
 _DIGITS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -73,8 +73,8 @@ def other_budgets(
 ) -> tuple[BudgetPoint, ...]:
     """The plan at other budgets, in their order, with the planned one as it is.
 
-    Questions, grids and pilots stay as they were planned; what is left open is chosen anew. Budgets
-    at which something that was asked for cannot be had are left out.
+    Questions, grids and pilots stay as they were planned; what is left open is chosen again.
+    Budgets at which something that was asked for cannot be had are left out.
 
     Args:
         comparisons: The plan of each question.
@@ -107,7 +107,7 @@ def targets(comparison: MechanismComparison) -> tuple[Purpose, ...]:
 def at_budget(
     comparisons: Sequence[MechanismComparison], epsilons: Sequence[float]
 ) -> tuple[MechanismOption, ...]:
-    """The recommended mechanisms at other ε, one for each question; their split is chosen anew."""
+    """The recommended mechanisms at other ε, one for each question; their split is chosen again."""
     name, scenarios = comparisons[0].chosen, [one.scenario for one in comparisons]
     pairs = zip(comparisons, epsilons, strict=True)
     requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]
@@ -194,7 +194,7 @@ def cost_notes(draft: Draft, layout: Layout, planned: MechanismComparison) -> li
     public = replace(draft, request=replace(draft.request, clusters=PublicClusters()))
     by_public = _overall_error(public, clusters.unanswered(layout), epsilon)
     if clusters.assignment is not None:
-        # Weights that invert the response are of rows alone.
+        # Only rows have weights that invert the response.
         budget = replace(
             draft.request.budget,
             mechanism=planned.chosen,

@@ -1,6 +1,6 @@
 """Which mechanism, and how to split its budget: from public numbers and a declared baseline.
 
-No outcome is read. Whatever is chosen, the guarantee and unbiasedness hold; a wrong baseline costs
+No outcome is read. The guarantee and unbiasedness hold for any choice; a wrong baseline costs
 efficiency and nothing else.
 """
 
@@ -103,8 +103,8 @@ def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> _Recipe:
     """The optimal channel: for a public prior, or for priors that are learned from noisy counts."""
     if request.noise_scale is not None:
         raise ParameterError(
-            f"optimal takes no noise_scale, got {request.noise_scale:g}; give counts_share "
-            "(under [expert]), the share of epsilon for noisy counts"
+            f"noise_scale does not apply to mechanism 'optimal', got {request.noise_scale:g}; give "
+            "counts_share (under [expert]), the share of epsilon for noisy counts"
         )
     _refuse_given(request, "prior_floor", "resample_prob")
     if request.epsilon is None:
@@ -238,7 +238,7 @@ def _refuse_given(request: BudgetRequest, *names: str) -> None:
     # A share or a δ of 0 asks for nothing.
     given = [name for name in names if getattr(request, name) not in (None, 0.0)]
     if given:
-        raise ParameterError(f"{request.mechanism} takes no {given[0]}")
+        raise ParameterError(f"{given[0]} does not apply to mechanism {request.mechanism!r}")
 
 
 MECHANISMS = {

@@ -150,8 +150,8 @@ def compare(
     purposes = parse_purpose(requests[0].optimize_for, scenarios[0].layout)
     chosen = _best(options[0], scenarios[0], purposes).name
     best = [next(one for one in every if one.name == chosen) for every in options]
-    alike = [_alike(*one) for one in zip(best, requests, strict=True)]
-    clusterings = compare_clusters(alike, scenarios, [one.precisions for one in best])
+    comparable = [_comparable(*one) for one in zip(best, requests, strict=True)]
+    clusterings = compare_clusters(comparable, scenarios, [one.precisions for one in best])
     on_done(1)
     return tuple(
         MechanismComparison(
@@ -179,7 +179,7 @@ def with_pilots(
     advice: Sequence[PilotAdvice | None],
     pilots: Sequence[float | None],
 ) -> tuple[MechanismComparison, ...]:
-    """The same with pilots recommended beside the mechanisms.
+    """The same with pilots recommended next to the mechanisms.
 
     Args:
         comparisons: The plan of each question.
@@ -187,7 +187,7 @@ def with_pilots(
         pilots: The share of ε for each question's pilot.
     """
     requests = [
-        replace(_alike(one.choice, one.request), pilot=pilot)
+        replace(_comparable(one.choice, one.request), pilot=pilot)
         for one, pilot in zip(comparisons, pilots, strict=True)
     ]
     made = plan_mechanisms(requests, [one.scenario for one in comparisons])
@@ -203,7 +203,7 @@ def with_pilots(
     return tuple(found)
 
 
-def _alike(option: MechanismOption, request: BudgetRequest) -> BudgetRequest:
+def _comparable(option: MechanismOption, request: BudgetRequest) -> BudgetRequest:
     """A request for the same mechanism with the same counts or prior; sums are free."""
     named = request if request.mechanism == option.name else _named(option.name, request)
     counts = option.mechanism.find(NoisyCounts)
@@ -269,9 +269,7 @@ def _best(
 def _reason(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, ...]) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
-        return (
-            "It was the only one compared. It publishes aggregates only, so there are no segments."
-        )
+        return "It was the only one compared. It publishes aggregates only, without segments."
     counts = mechanism.find(NoisyCounts)
     if scenario.space.n_categories == 2:
         why = "For a binary outcome, clusters cannot reduce the noise in rows."

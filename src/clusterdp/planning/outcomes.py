@@ -113,7 +113,7 @@ def _observed_note(outcome: str) -> str:
     return (
         f"{outcome} is taken to be observed for {_MOST_OBSERVED:.0%} of units, because no baseline "
         f"says so; give what you expect: observed = 0.8 of {outcome} in the experiment file, or "
-        f"--baseline {name}=0.8 beside the other baselines"
+        f"--baseline {name}=0.8 next to the other baselines"
     )
 
 
@@ -139,10 +139,7 @@ def _partition_notes(found: Partition) -> tuple[str, ...]:
         f"{', '.join(names)} ({percent(asked / ASKED_TOTAL)} of units)"
         for names, asked in zip(found.questions, found.asked, strict=True)
     )
-    note = (
-        "each unit's row answers one question. Which one is public and was drawn by a hash: "
-        f"{listed}"
-    )
+    note = f"each unit's row answers one question. A public hash of the id chooses it: {listed}"
     if found.saving > 1:
         note += f". If outcomes shared epsilon, rows would have {found.saving:.2g} times the noise"
     elif found.saving < 1:

@@ -43,7 +43,7 @@ class DetectablePanel:
         metric: The metric.
         expected: What its mean is expected to be.
         asked: The share of units that it is asked of; empty where all are.
-        targets: What effects are of: a key, and words.
+        targets: Which units effects cover: a key, and words.
         epsilons: The budgets.
         chosen: Which of them is the plan's.
         predictions: What to expect at every budget of every target.

@@ -2,15 +2,15 @@
 
 An estimate τ̂ = s'ỹ − b'(X'ỹ − Z) has privacy variance Σ (s − Xb)²v + b'Wb: s are the weights of
 units, v the noise of a unit's row, X the weights of units in the published sums Z, and W the noise
-of these. b = (X'X + W/v̄)⁻¹X's minimises it for noise v̄. Here units are expected counts: groups of
+of these. b = (X'X + W/v̄)⁻¹X's minimizes it for noise v̄. Here units are expected counts: groups of
 breakdowns, folds and segments are taken to be independent of clusters and of each other.
 
 A unit of cell c and groups g has Xb = b_c + x_c(β₀ + Σ_l β_lg), with b_c for its cell's sum, β₀ for
-the total and β_lg for its group's. Folds are alike, so their F sums of equal b count as one whose
+the total and β_lg for its group's. Folds are equal, so their F sums of equal b count as one whose
 noise has F times the variance. Given β, b_c = κ_c(s_c − x_c·μ'β), where κ_c = n_c/(n_c + w_c/v̄) and
 μ is the share of units in each sum. What is left for β is Kβ = r, where K is a diagonal matrix Δ
 plus UQU': U has a column for the total and one for each breakdown, the shares f of its groups. So
-what is solved is as small as the number of breakdowns, whatever that of groups and clusters. A sum
+what is solved is as small as the number of breakdowns, for any number of groups and clusters. A sum
 that is not published has noise of infinite variance.
 """
 
@@ -217,7 +217,7 @@ def level_noise(
     breakdowns: FloatArray,
     counted: FloatArray,
 ) -> list[LevelNoise]:
-    """The noise on the sums of each metric, alike for all arms and cells.
+    """The noise on the sums of each metric, the same for all arms and cells.
 
     Args:
         space: The categories.
@@ -248,7 +248,7 @@ def published_noise(mechanism: Mechanism, layout: Layout, space: CategorySpace) 
 
 
 def counted_precision(mechanism: Mechanism, space: CategorySpace) -> FloatArray:
-    """1/variance of a cell's sum by all but noisy sums, 0 if nothing tells it; axes `[metric]`."""
+    """1/variance of a cell's sum by all but noisy sums, 0 if nothing shows it; axes `[metric]`."""
     found = np.zeros(len(space.metric_values()))
     for one in mechanism.statistics:
         # Counts of units that are asked are not sums of all units.

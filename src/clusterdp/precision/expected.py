@@ -72,7 +72,7 @@ class Scenario:
 
     @property
     def weights(self) -> FloatArray:
-        """How much the variance of each metric counts in what is minimised; axes `[metric]`."""
+        """How much the variance of each metric counts in what is minimized; axes `[metric]`."""
         return self.space.metric_weights(self.overall if self.baseline.is_declared else None)
 
     @property
@@ -97,13 +97,13 @@ def histogram_baseline(
     within_share: float = 1.0,
     cluster_sizes: IntArray | None = None,
 ) -> ExpectedOutcomes:
-    """A public histogram, and how alike clusters are.
+    """A public histogram, and how similar clusters are.
 
     Args:
         space: The outcome space.
         histogram: One number per category, in any unit.
         within_share: The share of the first metric's variance that lies within clusters: 1 if
-            clusters are alike, near 0 if each has nearly one value. Other metrics differ between
+            clusters are equal, near 0 if each has nearly one value. Other metrics differ between
             clusters as far as they depend on the first.
         cluster_sizes: How many units each cluster has, so that all of them together have the
             histogram; by default as many.
@@ -112,8 +112,8 @@ def histogram_baseline(
     sound = np.isfinite(probs).all() and (probs >= 0).all() and probs.sum() > 0
     if len(probs) != space.n_categories or not sound:
         raise ParameterError(
-            f"prior must be {space.n_categories} numbers of at least 0, one per category, "
-            f"got {len(probs)}"
+            f"prior must be {space.n_categories} numbers of at least 0, one per outcome "
+            f"combination, got {len(probs)}"
         )
     probs = probs / probs.sum()
     if not 0 < within_share <= 1:

@@ -247,7 +247,7 @@ def _by_statistics(mechanism: Mechanism, scenario: Scenario, metric: int) -> Exp
 def _largest_sampling(layout: Layout, span: float) -> FloatArray:
     """The largest possible variances of means, which estimates from contrasts alone print.
 
-    Contrasts do not tell how outcomes spread. In an interval it is at most span²/4 (Popoviciu).
+    Contrasts do not show how outcomes spread. In an interval it is at most span²/4 (Popoviciu).
     """
     sizes = layout.sizes.sum(axis=1, keepdims=True)
     largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)

@@ -112,7 +112,7 @@ class ExpectedVariance:
     """Variances that are expected of effects on one metric; `...` are alternatives.
 
     Targets are everyone, then the groups of each breakdown; everyone alone where no rows are
-    published. Predictions are of one alternative, without `...`.
+    published. Predictions are for one alternative, without `...`.
 
     Attributes:
         sampling: Of effects from true outcomes; axes `[target, treatment]`.
@@ -145,7 +145,7 @@ class ExpectedVariance:
     def segment(self, share: float) -> Prediction | None:
         """Of a segment with this share of every cell; None if no rows are published.
 
-        Calibration moves a segment as it moves everyone, and only rows tell the two apart.
+        Calibration moves a segment as it moves everyone, and only rows distinguish the two.
         """
         if self.by_rows is None:
             return None

@@ -175,7 +175,7 @@ def _learned_noise(mechanism: Mechanism, scenario: Scenario, sizes: Sizes) -> Fl
         n_clusters = len(layout.clusters)  # all are counted together, and arms share a channel
     chosen = layout.clusters_by_size(n_clusters)
     sample = layout.of_clusters(chosen)
-    if mechanism.asked < ASKED_TOTAL:  # counts are of units that are asked
+    if mechanism.asked < ASKED_TOTAL:  # counts cover units that are asked
         asked = np.maximum(np.rint(mechanism.asked_share * sample.sizes), 1).astype(np.int64)
         sample = replace(sample, sizes=asked, breakdowns=())
     # Expected counts, which need not be whole.

@@ -83,7 +83,7 @@ class VisibleEffect(NamedTuple):
     """An effect that could be looked at.
 
     Attributes:
-        name: What it is of, for people.
+        name: What people call it.
         share: Its share of the units, where that is what it is known by.
         predictions: What to expect of it, metric by metric.
     """
@@ -152,7 +152,7 @@ def mde_table(
 
     Args:
         metrics: As people read them.
-        columns: What effects are of.
+        columns: Which units effects cover.
         with_privacy: What the release is called next to "no privacy", such as `ε = 2`.
     """
     rows = [
@@ -251,7 +251,7 @@ class TrueClusters(NamedTuple):
 
         Args:
             precisions: What to expect, metric by metric.
-            layout: What is public: cells are of given labels.
+            layout: What is public: cells by given labels.
         """
         if precisions[0].by_rows is None:
             return []
@@ -268,7 +268,7 @@ class TrueClusters(NamedTuple):
         return found
 
     def _counted(self, layout: Layout) -> tuple[FloatArray, FloatArray]:
-        """Units of true clusters as labels tell them, and Σw²/(Σw)²; axes `[cluster, arm]`.
+        """Units of true clusters as labels show them, and Σw²/(Σw)²; axes `[cluster, arm]`.
 
         Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
         """

@@ -77,7 +77,7 @@ class Guarantee:
             at most a factor e^ε.
         delta: δ. With δ > 0, the probability of any set of releases changes by at most a factor
             e^ε, plus δ; the odds given what was released can change by more.
-        neighbours: What of a unit may be replaced.
+        neighbours: What is replaced between neighboring tables.
     """
 
     epsilon: float
@@ -85,7 +85,7 @@ class Guarantee:
     neighbours: Neighbours = OUTCOME
 
     def statement(self, unit: str = "unit") -> PrivacyStatement:
-        """What it means, in words; `unit` is what a unit is called, in the singular."""
+        """The privacy statement; `unit` is what texts call a unit, in the singular."""
         return PrivacyStatement(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -143,7 +143,7 @@ def noisy_counts_loss(noise_scale: float) -> tuple[LossAtom, ...]:
 def any_loss(epsilon: float) -> tuple[LossAtom, ...]:
     """A loss that bounds that of every ε-DP release: ±ε, and +ε with probability 1/(1 + e^(−ε)).
 
-    Whatever is ε-DP is a post-processing of randomized response at ε (Kairouz, Oh and Viswanath,
+    Anything ε-DP is a post-processing of randomized response at ε (Kairouz, Oh and Viswanath,
     ICML 2015), so no set of its outputs has a larger hockey-stick divergence.
     """
     with localcontext(_DIGITS):

@@ -59,7 +59,7 @@ _VERSION = re.compile(r"[\d.]{1,20}")
 # What goes wrong where bytes are not what they should be.
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-LONG_VALUES = "has longer values than such a release has"
+LONG_VALUES = "has longer values than a release can have"
 
 
 class _Range(NamedTuple):
@@ -124,7 +124,7 @@ class ParquetBytes:
         try:
             start, fields = self.footer
             if not self.is_filled(fields, start):
-                return f"{self.name} has bytes that belong to none of its columns"
+                return f"{self.name} has bytes outside its columns"
             problem = self._unknown_text(columns)
             pages = [one for one in _ranges(fields) if one.column]
             if any(self._unpacked(one) > most_unpacked(one.column[_VALUES]) for one in pages):
@@ -152,7 +152,7 @@ class ParquetBytes:
                 raise ValueError(self.name)
             return max(n_rows), sum(n_values), sum(map(self._unpacked, pages))
         except _UNREADABLE:
-            raise FormatError(f"{self.name} is no Parquet file of ours") from None
+            raise FormatError(f"{self.name} is not a Parquet file of a release") from None
 
     def is_filled(self, footer: dict[int, Any], footer_start: int) -> bool:
         """Whether the file holds what a footer names, and nothing between.
@@ -230,17 +230,17 @@ class ParquetBytes:
         footer, writer = deepcopy(self.footer[1]), self.writer
         by_spark = self.name.startswith(f"{UNIT_PARTS}/") and _SPARK.fullmatch(writer) is not None
         if not by_spark and not _POLARS.fullmatch(writer):
-            return "was written by software that is not known"
+            return "was written by unknown software"
         for pair in footer.get(_PAIRS, ()):
             if not _is_known(pair[1].decode(), pair.get(2, b"").decode(), columns):
-                return "has metadata that nothing explains"
-        # Spark writes them whatever it is told; checksums alone cover them.
+                return "has unexpected metadata"
+        # Spark always writes them; only checksums cover them.
         held = [one.column.pop(_CHUNK_STATISTICS, None) for one in _ranges(footer) if one.column]
         if not by_spark and any(one is not None for one in held):
             return "has statistics of its columns, which are not part of a release"
         rest = {key: one for key, one in footer.items() if key not in (_PAIRS, _CREATED_BY)}
         if set(texts(rest)) - _WORDS - set(columns):
-            return "has names in its metadata that no column has"
+            return "has names in its metadata that are not columns"
         return None
 
 

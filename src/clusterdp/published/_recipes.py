@@ -6,7 +6,7 @@ is that of the sum of the scores u = w(y − rx)/Σ wx: scores vary within cells
 group where arms were assigned to groups. Where units were asked different questions, all of it is
 of those with an answer.
 
-Beside them: what columns are not for, and queries on noisy sums.
+Next to them: what columns are not for, and queries on noisy sums.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _in_r(of: _Comparison) -> str:
         return f"""{head}
 {arm}
 fit <- lm({_r_name(of.value)} ~ arm, data = units)
-coefficients(fit)  # beside control's mean, the effects
+coefficients(fit)  # control's mean, then the effects
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))"""
     weight, cells, groups = "rep(1, nrow(units))", "list(arm)", ""
     if of.weighed:
@@ -243,7 +243,7 @@ print(effects)"""
 
 
 def _sql_name(name: str) -> str:
-    """A name as SQL reads it, whatever characters it has."""
+    """A quoted name for SQL, with any characters."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -264,8 +264,8 @@ def _caution(what: str, why: str, instead: str) -> str:
 def cautions(manifest: Manifest) -> list[str]:
     """What gives wrong answers, why, and the command that gives a right one.
 
-    Examples are of the outcome with the most levels among those that cannot be missing, as
-    quantiles are of such only. Without one, means take the place of quantiles.
+    Examples use the outcome with the most levels among those that cannot be missing, as
+    only these have quantiles. Without one, means replace quantiles.
     """
     columns = manifest.named_columns
     every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
@@ -288,12 +288,12 @@ def cautions(manifest: Manifest) -> list[str]:
         ),
         _caution(
             "a histogram, or a count of values",
-            "a value is what a response counts as, and not an outcome",
+            "a value is the debiased code of a response, not an outcome",
             f"clusterdp estimate . --metric {shlex.quote(of_distribution)}",
         ),
         _caution(
             f"a threshold, such as {code(f'{column} >= {level}')}",
-            "a noisy value beyond it is no outcome beyond it",
+            "a noisy value beyond it is not an outcome beyond it",
             f"clusterdp estimate . --metric {shlex.quote(f'{name}>={level}')}",
         ),
         _caution(
@@ -321,12 +321,12 @@ def cautions(manifest: Manifest) -> list[str]:
 
 
 def _label_cautions(manifest: Manifest) -> list[str]:
-    """What noisy labels of private clusters do not tell; nothing where clusters are public."""
+    """What noisy labels of private clusters do not show; nothing where clusters are public."""
     if manifest.labels is None:
         return []
     of_groups = _caution(
         f"rows that are grouped by {code(str(manifest.columns.cluster))}, or a regression on it",
-        "it holds noisy labels, so every group mixes all true clusters",
+        "it is a noisy cluster, so every group mixes all true clusters",
         f"clusterdp estimate . --by {shlex.quote(str(manifest.true_cluster))}",
     )
     if manifest.assignment is None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Of more values than this, the first and the last are named.
 _MOST_VALUES = 8
-# Of more files of rows than this, the number is told.
+# For more files of rows than this, only the number is shown.
 _MOST_PARTS = 12
 _FINGERPRINT = 16
 
@@ -92,7 +92,7 @@ class FolderView:
 
     @cached_property
     def levels(self) -> list[tuple[str, ...] | None]:
-        """What statistics are of, each once: cells (None), everyone, or groups by columns."""
+        """What statistics cover, each once: cells (None), everyone, or groups by columns."""
         mechanisms = self.manifest.terms.mechanisms
         return list(dict.fromkeys(one.level for each in mechanisms for one in each.statistics))
 
@@ -175,7 +175,7 @@ def column_texts(view: FolderView) -> list[tuple[str, str]]:
     private = {RESPONSE: "code of the randomized response; not an outcome"}
     if manifest.labels is not None and named.cluster is not None:
         true = code(str(manifest.true_cluster))
-        private[named.cluster] = f"a noisy label of the unit's {true}: {manifest.labels.in_words}"
+        private[named.cluster] = f"the unit's noisy {true}: {manifest.labels.in_words}"
     means = [
         code(name) + ", counted as 0 where it is missing" * (name in columns.missing)
         for name in columns.outcomes
@@ -220,8 +220,9 @@ def file_texts(view: FolderView) -> dict[str, str]:
         )
     if any(question.mechanism.designs_rows for question in questions):
         found[CHANNELS] = (
-            f"of each randomizer and response, what it counts as in each metric ({code('decode')}) "
-            f"and P(response given each category) × 2^48 ({code('weights')})."
+            "for each randomizer and response, its debiased value in each metric "
+            f"({code('decode')}) and P(response given each outcome combination) × 2^48 "
+            f"({code('weights')})."
         )
     found[README] = "what this is, how to use it with any software, and what you can detect."
     found[INDEX] = "the same for a browser, with charts and checksums."

@@ -196,7 +196,7 @@ def measurement(view: FolderView) -> Section:
     asked = asked_texts(manifest)
     if asked:
         several = (
-            "Each unit's row answers one question. Which one is public and was drawn by a hash. "
+            "Each unit's row answers one question. A public hash of the id chose it. "
             "Debiased columns of other questions are empty. A mean that skips empty fields is "
             f"unbiased. Noisy sums cover all units. In {code(CELLS)}, columns of the second "
             f"question end with {code('_2')}."
@@ -215,7 +215,7 @@ def exact_and_private(view: FolderView) -> Section:
     if manifest.labels:
         protected = manifest.terms.guarantee.statement().protected
         known = f"Arms are exact; all that depends on {protected}"
-    told = Paragraph(f"There are no rows of units. {known} has noise.")
+    told = Paragraph(f"The release has no rows of units. {known} has noise.")
     return Section(heading, [told], "columns")
 
 
@@ -253,8 +253,8 @@ def _design_texts(view: FolderView) -> Iterator[str]:
     yield (
         f"{strong(f'A mean of {code(columns.debiased[0])} is an unbiased mean of {true}')}, over "
         "all units or over any group of them that was not chosen by looking at outcomes. Use it "
-        f"like any outcome; its spread, {spread}includes the noise of privacy. It is right for "
-        "means and for nothing else, and values can lie far outside the range of outcomes."
+        f"like any outcome; its spread, {spread}includes privacy noise. It is right for means "
+        "only, and values can lie far outside the range of outcomes."
     )
     if cluster is not None and manifest.assignment is None:
         yield (
@@ -265,8 +265,8 @@ def _design_texts(view: FolderView) -> Iterator[str]:
     if group is not None:
         yield (
             f"{strong(f'Arms were assigned by {code(group)}, not unit by unit.')} Standard errors "
-            "must be of how its groups differ, as in the recipes. Other tools need standard errors "
-            f"clustered by {code(group)}; those of single units are far too small."
+            "must measure how groups differ, as in the recipes. Other tools need standard errors "
+            f"clustered by {code(group)}; standard errors by unit are far too small."
         )
     if manifest.assignment is not None:
         yield (
@@ -284,10 +284,9 @@ def _recipe_text(view: FolderView) -> str:
     if not view.levels:
         return about
     return (
-        f"{about} These snippets use rows alone, and are less exact than what can be seen below: "
-        "that needs the noisy statistics beside the rows, too. "
-        f"{code('clusterdp estimate')} uses both. {code('clusterdp calibrate')} writes rows that "
-        "were moved by the sums, for other tools."
+        f"{about} These snippets use rows only, so they are less precise than the table below. "
+        f"{code('clusterdp estimate')} also uses the noisy statistics. "
+        f"{code('clusterdp calibrate')} writes rows calibrated to them, for other tools."
     )
 
 

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from clusterdp.statistics.pilot import DrawnPilot
     from clusterdp.storage.reading import Files
 
-    # The tables of a question by what their rows are of: cells (None), everyone, or groups.
+    # The tables of a question by what their rows cover: cells (None), everyone, or groups.
     Levels = dict[tuple[str, ...] | None, pl.DataFrame]
 
 
@@ -121,7 +121,7 @@ def _is_file(folder: Files) -> bool:
     return folder.size(ERRATA) is not None and not folder.is_link(ERRATA)
 
 
-# What is read as a whole has no more bytes: pages, and tables beside the rows.
+# What is read as a whole has no more bytes: pages, and tables next to the rows.
 _MOST_OF_PAGE, _MOST_OF_TABLE = 2**26, 2**32
 # Nor more rows or, at 8 bytes each, values.
 _MOST_ROWS, _MOST_VALUES = 10_000_000, _MOST_OF_TABLE // 8
@@ -133,10 +133,10 @@ def read_release(path: str | os.PathLike[str]) -> Release:
     `units` is a Polars query over the folder, so that releases larger than memory can be used.
 
     Args:
-        path: A folder on a disk, or in a store (`s3://bucket/folder`).
+        path: A folder on disk or in object storage (`s3://bucket/folder`).
 
     Raises:
-        FormatError: If the folder is not a release, or was damaged or edited, or a store cannot be
+        FormatError: If the folder is not a release, or was damaged or edited, or storage cannot be
             reached.
     """
     return read_files(open_folder(path))[0]
@@ -219,7 +219,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
 
 
 def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
-    """The tables that may be beside the cells, and whether each question has one."""
+    """The tables that may be next to the cells, and whether each question has one."""
     mechanisms = manifest.terms.mechanisms
     return {
         TOTALS: [has_totals(one) for one in mechanisms],
@@ -229,13 +229,13 @@ def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
 
 
 def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
-    """A table beside the rows, of at most so many rows."""
+    """A table next to the rows, with at most so many rows."""
     import polars as pl
 
     content = folder.read(name, _MOST_OF_TABLE) or b""
     n_rows, n_values, unpacked = ParquetBytes.in_memory(name, content).table_size()
     if n_rows > most_rows or n_values > _MOST_VALUES:
-        raise FormatError(f"{name} has more rows or values than such a release has")
+        raise FormatError(f"{name} has more rows or values than a release can have")
     if unpacked > most_unpacked(n_values):
         raise FormatError(f"{name} {LONG_VALUES}")
     return pl.read_parquet(io.BytesIO(content))
@@ -249,7 +249,7 @@ def _read_question(
     if WEIGHT in cells and not np.array_equal(
         cells[WEIGHT].to_numpy(), mechanism.total_weights(layout).ravel()
     ):
-        raise FormatError(f"the weights in {CELLS} do not follow from the sizes of cells")
+        raise FormatError(f"the weights in {CELLS} do not match the sizes of cells")
     statistics = tuple(
         one.read(levels[one.level], mechanism.layout_of(one, layout), space)
         for one in mechanism.statistics
@@ -331,7 +331,7 @@ def _check_columns(
     wrong += [name for name in cut_by if not holds_groups(given[name])]
     wrong += [name for name in columns.kept if not is_publishable(given[name])]
     if wrong:
-        raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
+        raise FormatError(f"column {wrong[0]!r} of the rows has an unexpected type")
 
 
 def unit_files(manifest: Manifest) -> list[str]:

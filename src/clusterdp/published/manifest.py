@@ -106,14 +106,14 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         arm_shares: The planned share of each arm; None if none was declared.
         n_units: How many units there are.
         n_clusters: How many clusters; 0 without clusters.
-        breakdowns: What effects are going to be cut by.
+        breakdowns: What analysts will segment by.
         folds: How many folds units are in.
         assigned: The groups that were assigned to arms as a whole; None if units were.
         row_order: How rows are ordered; None without rows.
         questions: What was published of each question.
         asking: How units are asked one of several; None where there is one question, or no rows.
         labels: The response that private clusters went through; None where clusters are public.
-        assignment: The declared probabilities of arms by label; None if they are alike, or clusters
+        assignment: The declared probabilities of arms by label; None if they are equal, or clusters
             are public.
         before_pilot: What was declared before a pilot, question by question; None where there was
             none.
@@ -240,7 +240,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
 
     @property
     def true_cluster(self) -> str | None:
-        """The private cluster that noisy labels are of; None where clusters are public."""
+        """The private cluster behind the noisy labels; None where clusters are public."""
         return None if self.labels is None else (self.columns.cluster or "").removesuffix(NOISY)
 
     def to_breakdowns(self) -> tuple[Breakdown, ...]:

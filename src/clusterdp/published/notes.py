@@ -47,15 +47,14 @@ def _label_notes(manifest: Manifest) -> tuple[str, ...]:
         return ()
     if manifest.assignment is None:
         note = (
-            f"{cluster} is private, and arms are compared within its noisy labels: this is "
-            "right if arms had the same probabilities in all true clusters, as nothing else "
-            "was declared"
+            f"{cluster} is private, and arms are compared within noisy clusters. Effects are "
+            "unbiased if arms had the same probabilities in all true clusters, as is assumed"
         )
     else:
         note = (
-            f"{cluster} is private, and arms had different probabilities in true clusters, which "
-            "were declared: plain means of arms are biased, also within noisy labels. Means need "
-            "weights (stratified_weight of clusterdp calibrate), as clusterdp estimate has them"
+            f"{cluster} is private, and arms had different probabilities in true clusters, as "
+            "declared. Plain means of arms are biased, also within noisy clusters: use clusterdp "
+            "estimate, or stratified_weight of clusterdp calibrate"
         )
     return (note,)
 

@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
-    """Everything that is published, and nothing else: no true outcome, no key.
+    """All that is published: no true outcome, no key.
 
     Attributes:
-        units: One row per unit, in the order of ids: unit, arm, cluster, `response`, and a column
-            such as `clicks_debiased` for each outcome. Of several questions, `question` names the
-            one that a unit was asked; debiased columns of others are null. A frame of the library
-            that was given, without its index or metadata; or None when the mechanism publishes
-            aggregates alone.
+        units: One row per unit, sorted by id: unit, arm, cluster, `response`, and a column
+            such as `clicks_debiased` for each outcome. With several questions, `question` names the
+            one that a unit answered; debiased columns of others are null. A frame of the library
+            that was given, without its index or metadata; None if only aggregates are published.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
-            or the number of the channel. Lists follow the order of categories. In a release of
+            or the number of the randomizer. Lists are in the order of outcome combinations. With
             one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the arm's
             statistics.
         questions: What is published of each question.
@@ -40,12 +39,12 @@ class Release:
         columns: The names of the published columns.
         layout: Clusters, arms and cell sizes.
         notes: Remarks for readers of this release.
-        provenance: Where it comes from, as far as the owner says it.
-        pilots: The noisy histogram that each question's outcomes were clipped by, or None.
+        provenance: Where it comes from, as stated by the owner.
+        pilots: The pilot histogram of each question, or None.
         asking: How units are asked one of several questions; None where there is one, or no rows.
-        response: The response that private clusters went through, so that what is published of them
-            are labels that units were given; None where clusters are public.
-        assignment: The declared probabilities of arms by label; None if they are alike.
+        response: The randomized response of private clusters, which are published as noisy
+            clusters; None if clusters are public.
+        assignment: The declared probabilities of arms by label; None if they are the same.
     """
 
     units: Any
@@ -95,7 +94,7 @@ class Release:
             **(self._named_questions() if len(self.questions) > 1 else {}),
         }
         if self.units is None:
-            facts["rows"] = "none; noisy statistics of cells alone"
+            facts["rows"] = "none; noisy statistics of cells only"
         else:
             parts = columns.parts
             named = [

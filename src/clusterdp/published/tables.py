@@ -60,7 +60,7 @@ def cells_table(
             clusters = pl.Series(clusters.name, layout.clusters)
         published.insert(0, clusters[np.repeat(np.arange(n_clusters), n_arms)])
     totals = [one for one in questions[0].statistics if one.level is not None]
-    if totals:  # alike for all questions
+    if totals:  # the same for all questions
         published.append(pl.Series(WEIGHT, totals[0].sum_readings()[0].weights.ravel()))
     for question, ending in zip(questions, question_suffixes(len(questions)), strict=True):
         published += [one.alias(one.name + ending) for one in _question_columns(question)]
@@ -130,7 +130,7 @@ def _check_question(cells: pl.DataFrame, columns: Columns, question: Question) -
     for name, right_type in sound.items():
         gaps = name not in may_have_gaps and bool(cells[name].null_count())
         if not right_type or gaps or not are_whole(cells[name], lengths.get(name, ())):
-            raise FormatError(f"column {name!r} of the cells does not hold what it should")
+            raise FormatError(f"column {name!r} of the cells has unexpected values")
 
 
 def _column_types(question: Question) -> dict[str, pl.DataType]:
@@ -211,12 +211,12 @@ def read_totals(
     expected = pl.concat([_groups(arms, layout, one.level or ()) for one in totals])
     kinds, lengths = totals[0].column_types(space), totals[0].lengths(space)
     if table.columns != [*expected.columns, *kinds]:
-        raise FormatError("the totals do not have the columns that they should")
+        raise FormatError("the totals have unexpected columns")
     if not table.select(columns(expected.columns)).equals(expected):
         raise FormatError("the totals are not one for every group, fold and arm, in order")
     for name, kind in kinds.items():
         if table.schema[name] != kind or not are_whole(table[name], (lengths[name],)):
-            raise FormatError(f"column {name!r} of the totals does not hold what it should")
+            raise FormatError(f"column {name!r} of the totals has unexpected values")
     found: dict[tuple[str, ...] | None, pl.DataFrame] = {}
     first = 0
     for one in totals:
@@ -285,7 +285,7 @@ def unstacked(
         raise FormatError(f"a table of several questions does not begin with {QUESTION!r}")
     found = table[QUESTION].rle().struct.field("value").to_list()
     if found != expected:
-        raise FormatError("a table of several questions does not have those of the manifest")
+        raise FormatError("a table of several questions does not match the manifest")
     tables = [
         _held(table.filter(pl.col(QUESTION) == name).drop(QUESTION)) if there else None
         for name, there in zip(names, present, strict=True)
@@ -293,7 +293,7 @@ def unstacked(
     if {QUESTION, *(name for one in tables if one is not None for name in one.columns)} != set(
         table.columns
     ):
-        raise FormatError("a table of several questions has a column that belongs to no question")
+        raise FormatError("a table of several questions has a column without a question")
     return tables
 
 

@@ -100,7 +100,7 @@ def owners_words(manifest: Manifest) -> list[str]:
         "numbers of units": not manifest.terms.releases_rows,
         "names, labels and values of outcomes": True,
         "values of passthrough columns": bool(named.kept),
-        # Exact clusters, and clusters that went through a response, look alike.
+        # Exact clusters, and clusters that went through a response, look the same.
         "which columns are private": named.cluster is not None,
         "that the noise of counts, sums, totals and the pilot was drawn as stated": any(
             one.pilot is not None or one.statistics for one in manifest.terms.mechanisms
@@ -140,9 +140,9 @@ class Verifier:
         """All checks, up to the first without which others would make no sense."""
         checks = [
             Check(_SEALED, None),
-            Check("nothing else is in the folder", self.foreign_file()),
+            Check("the folder has no other files", self.foreign_file()),
             # Reading it refuses a guarantee that does not follow.
-            Check("the guarantee follows from the parameters", None),
+            Check("the guarantee matches the parameters", None),
             *self.cluster_response(),
             self.file_bytes(),
             *self.pages(),
@@ -151,7 +151,7 @@ class Verifier:
         if no_rows or any((one.problem or "").endswith(LONG_VALUES) for one in checks):
             return checks  # such rows may unpack to any size
         if any(self.manifest.before_pilot):
-            checks.append(_run("clips, grids and prior follow from the pilot", self.pilot))
+            checks.append(_run("clips, grids and prior match the pilot histogram", self.pilot))
         for index in range(len(self.release.questions)):
             checks += self.channel(index)
         for name, check in self._row_checks().items():
@@ -164,18 +164,18 @@ class Verifier:
         """The checks of rows, in their order."""
         checks = {
             "rows can be read": self.readable,
-            "rows fill the cells": self.filled_cells,
-            "debiased outcomes follow from responses": self.debiased,
+            "row counts match cell sizes": self.filled_cells,
+            "debiased columns match responses": self.debiased,
             "each unit has one row": self.unit_ids,
-            "rows fill the groups of breakdowns": self.breakdowns,
-            "folds follow from ids": self.folds,
+            "row counts match the groups of breakdowns": self.breakdowns,
+            "folds match ids": self.folds,
         }
         if self.manifest.asking is not None:
-            checks["questions follow from ids"] = self.questions
+            checks["questions match ids"] = self.questions
         if unit_files(self.manifest) != [UNITS]:
-            checks["rows are in as many files as so many rows are"] = self.parts
+            checks["the number of row files matches the number of rows"] = self.parts
         if self.manifest.row_order == "ids":
-            checks["rows stand in the order of ids"] = self.order
+            checks["rows are sorted by id"] = self.order
         return checks
 
     def foreign_file(self) -> str | None:
@@ -193,23 +193,23 @@ class Verifier:
         # A manifest whose integers are not a response is rejected before.
         cost = rounded_up(self.manifest.labels.guarantee().epsilon)
         whole = rounded_up(self.manifest.guarantee.epsilon)
-        return [Check(f"the response of clusters costs epsilon {cost} of {whole}", None)]
+        return [Check(f"private clusters cost epsilon {cost} of {whole}", None)]
 
     def file_bytes(self) -> Check:
         """What a Parquet file holds that no reader shows.
 
         Written once more by the same software, its columns must give the same bytes. Of other
-        software, what pages hold beside values is not known.
+        software, what pages hold next to values is not known.
         """
         others = set[str]()
-        check = _run("files hold columns and nothing else", lambda: self._hidden_bytes(others))
+        check = _run("files have no hidden content", lambda: self._hidden_bytes(others))
         if check.problem is None and others:
             wrote = " and ".join(sorted(others))
-            return Check(f"{check.name} (as far as their pages show, which {wrote} wrote)", None)
+            return Check(f"{check.name} (except inside pages that {wrote} wrote)", None)
         return check
 
     def _hidden_bytes(self, others: set[str]) -> str | None:
-        """What a file holds beside columns; adds the other software that wrote files."""
+        """What a file holds next to columns; adds the other software that wrote files."""
         here, rows = writer_here(), unit_files(self.manifest)
         for name in sorted(set(self.manifest.files) - {README, INDEX}):
             held = self.files.scan_parquet([name])
@@ -244,11 +244,11 @@ class Verifier:
         if manifest.software != software_name():
             problem = (
                 f"{{}} is not what {software_name()} writes, and {MANIFEST} names "
-                f"{manifest.software}: nothing is known of its words; verify with that version"
+                f"{manifest.software}: its wording may differ; verify with that version"
             )
         return [
             Check.from_condition(
-                f"{called} follows from the manifest",
+                f"{called} matches the manifest",
                 problem.format(name),
                 holds=self.files.read(name, manifest.files[name].bytes) == written.encode(),
             )
@@ -314,7 +314,7 @@ class Verifier:
         """Whether debiased outcomes are those of responses, to the last bit."""
         columns = self.columns
         several = [QUESTION] if columns.question_names else []
-        # Inverses tell -0.0 from 0.0, which are one value otherwise.
+        # Inverses distinguish -0.0 from 0.0, which are one value otherwise.
         signs = ((1 / column(name)).alias(f"1 / {name}") for name in columns.debiased)
         held = map(column, (*columns.cell, *several, RESPONSE, *columns.debiased))
         distinct = collect_rows(self.units.select(*held, *signs).unique())
@@ -328,7 +328,7 @@ class Verifier:
             if rows.select(columns_of(columns.debiased)).null_count().row(0) != tuple(
                 0 if name in names else len(rows) for name in columns.debiased
             ):
-                return "rows have debiased outcomes of questions that their units were not asked"
+                return "rows have debiased values for questions that their units did not answer"
             places = (released_cells(rows, columns, self.layout), rows[RESPONSE].to_numpy())
             decoded = debiased_columns(_published_decode(question, cells), declared)
             for decode, name in zip(decoded, names, strict=True):
@@ -336,7 +336,7 @@ class Verifier:
                 found, expected = rows[name].to_numpy(), decode[places]
                 signs_found = np.signbit(rows[f"1 / {name}"].to_numpy())
                 if not ((found == expected) & (signs_found == np.signbit(expected))).all():
-                    return f"rows have values of {name!r} that their responses do not lead to"
+                    return f"rows have values of {name!r} that do not match their responses"
         return None
 
     def unit_ids(self) -> str | None:
@@ -389,7 +389,7 @@ class Verifier:
         return self._follow_from_ids(
             FOLD,
             lambda ids, held: np.array_equal(held, fold_numbers(UnitIds(unnamed(ids)), n_folds)),
-            "rows are in other folds than their ids lead to",
+            "folds of rows do not match their ids",
         )
 
     def questions(self) -> str | None:
@@ -400,7 +400,7 @@ class Verifier:
         return self._follow_from_ids(
             QUESTION,
             lambda ids, held: rule.asks(ids, held, names),
-            "rows answer other questions than their ids lead to",
+            "questions of rows do not match their ids",
         )
 
     def _follow_from_ids(
@@ -421,12 +421,12 @@ class Verifier:
 
         names = unit_files(self.manifest)
         if len(names) != -(-self.layout.n_units // ROWS_PER_PART):
-            return "rows are in another number of files than so many rows are"
+            return "the number of row files does not match the number of rows"
         if self.manifest.row_order == "table":
             for name in names[:-1]:
                 counted = collect_rows(self.files.scan_parquet([name]).select(pl.len()))
                 if counted.item() != ROWS_PER_PART:
-                    return f"{name} has another number of rows than such a file has"
+                    return f"{name} has an unexpected number of rows"
         return None
 
     def order(self) -> str | None:
@@ -435,7 +435,7 @@ class Verifier:
         for name in unit_files(self.manifest):
             rows = self.files.scan_parquet([name])
             if collect_rows(rows.select((unit < unit.shift(1)).any())).item():
-                return f"{name} is in another order, which may depend on outcomes"
+                return f"{name} is not sorted by id, so its order may depend on outcomes"
         return None
 
 

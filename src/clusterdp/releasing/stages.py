@@ -8,9 +8,10 @@ engine that writes rows where nobody else sees them randomizes them while it cou
     resumed:     count and compare the table · write down that rows begin · randomize
 
 So no row is randomized before that is on record, and no noise is drawn before every row was
-checked. Once noise is on record, so is which table it is of: a run that is resumed compares first.
+checked. Once noise is on record, so is which table it came from: a run that is resumed compares
+first.
 
-No key is used with two tables, whatever became of the table while a run that was killed read it:
+No key is used with two tables, even if the table changed while a killed run read it:
 
 - Rows that begin in a private folder get a key of their own.
 - Rows that others may see, or have seen, keep their key: two keys would be two draws. So do labels
@@ -87,7 +88,7 @@ class ReleaseState:
 
     @property
     def keys(self) -> KeyRing:
-        """The keys by now: rows that begin anew may have others."""
+        """The keys by now: rows that begin again may have others."""
         return KeyRing(self.journal.key, self.journal.row_key)
 
     @property
@@ -120,7 +121,7 @@ def label_units(opened: OpenTable, journal: Journal, progress: RowsDone = no_pro
     """A table with its cells counted by the labels that units are given.
 
     The labels follow from the key of the release. Their counts are written down before anything is
-    done with them: from then on the budget stays spent. Whatever follows, pooling and refusals
+    done with them: from then on the budget stays spent. What follows, pooling and refusals
     among it, sees the given labels alone. All rows were checked when they were counted.
     """
     import polars as pl

@@ -44,7 +44,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     estimator: Estimator = "stratified",
     clip: bool = False,
 ) -> Estimate:
-    """Effects from the true outcomes, for the owner's eyes: this result is not private."""
+    """Effects from true outcomes, for the owner only: this result is not private."""
     given = dict(locals())
     declared = declare(outcomes, constraints=constraint, metrics=metric, missing=missing)
     space, _ = choose_categories(declared, {})
@@ -93,7 +93,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
 def _of_those_observed(
     above: CellMoments, below: CellMoments, origin: float, layout: Layout, estimator: Estimator
 ) -> CellMoments:
-    """Moments whose means are N/D of every arm, by linearisation: θ + (N − θD)/D, θ the ratio.
+    """Moments whose means are N/D of every arm, by linearization: θ + (N − θD)/D, θ the ratio.
 
     N is 0 where R, which is 0 or 1, is: so N·R = N, and their covariance follows from their means.
     """

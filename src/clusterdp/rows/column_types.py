@@ -84,7 +84,7 @@ def check_kept(name: str, kind: pl.DataType) -> None:
 def check_label_types(
     schema: Mapping[str, Any], cells: Iterable[str], cut_by: Iterable[str]
 ) -> None:
-    """Raise a DataError unless columns that name cells, and groups to cut by, hold labels."""
+    """Raise a DataError unless columns that name cells, and groups to segment by, hold labels."""
     for name in cells:
         if not holds_labels(schema[name]):
             raise DataError(
@@ -310,8 +310,8 @@ TEXT_KINDS = (
         "remove it from the column",
     ),
     TextKind(
-        "",  # of whatever else is no number
-        "values that are no numbers",
+        "",  # anything else that is not a number
+        "values that are not numbers",
         "leave a field empty where the outcome is missing, or declare its two labels: "
         "{name}=no,yes",
     ),
@@ -383,8 +383,8 @@ def may_be_grouped(names: Collection[str]) -> list[pl.Expr]:
         plain = column(name).str.strip_chars()
         pointed, grouped = plain.str.contains(".", literal=True), plain.str.contains(_GROUPED)
         without = plain.filter(~pointed).cast(pl.Float64, strict=False).abs()
-        alike = (pointed == grouped).all() & (grouped.sum() >= _MANY_GROUPED)
-        found.append((alike & (without.max() < 1000)).fill_null(value=False).alias(name))
+        is_grouped = (pointed == grouped).all() & (grouped.sum() >= _MANY_GROUPED)
+        found.append((is_grouped & (without.max() < 1000)).fill_null(value=False).alias(name))
     return found
 
 

@@ -1,8 +1,8 @@
-"""One row per unit: the privacy promise is per row, so ids are checked to be unique.
+"""One row per unit: the guarantee is per row, so ids are checked to be unique.
 
 Databases number people one after another, so most integer ids lie close together: a byte for each
-that there could be tells which were seen. To mark one takes a tenth of the time that it takes to
-find its hash among others, and as much memory at most. Of other ids, hashes are compared.
+possible id shows which were seen. Marking one takes a tenth of the time of finding its hash among
+others, and at most as much memory. Other ids are compared by hashes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ _CACHED_HASHES = 2**15
 _SLOTS_PER_HASH = 2
 # Hashes that are sorted at once, without slots.
 _FEW = 2**10
-# Odd numbers that spread hashes over slots, one for each round; no two rounds group them alike.
+# Odd numbers that spread hashes over slots, one for each round; no two rounds group them the same
+# way.
 _SPREADS = tuple(
     np.uint64(number)
     for number in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xFF51AFD7ED558CCD)

@@ -5,7 +5,7 @@ engine, in every retry, in any order and in any process, so a repeated run revea
 about a person. Ids are made into blocks of 16 bytes once, for all keys that they are encrypted
 with; text is taken from all ids at once.
 
-A `Fingerprint` tells whether two passes read the same table: a checksum of rows that does not
+A `Fingerprint` shows whether two passes read the same table: a checksum of rows that does not
 depend on their order.
 """
 
@@ -108,7 +108,7 @@ class ReleaseKey:
         return hkdf.derive(self._secret)
 
     def question_salt(self) -> str:
-        """What decides which question a unit is asked; it is published, and tells no key."""
+        """What decides which question a unit is asked; it is published, and reveals no key."""
         return self.derive("clusterdp/questions/1")[:16].hex()
 
     def for_attempt(self, number: int) -> ReleaseKey:
@@ -122,7 +122,7 @@ class ReleaseKey:
         return hmac.digest(self.derive("clusterdp/table/1"), bytes(seen), "sha256")
 
     def claim(self) -> str:
-        """What runs of this release own a place by: it tells them from others, and no more."""
+        """What runs of this release own a place by: it only distinguishes them from others."""
         return self.derive("clusterdp/claim/1").hex()
 
     def expose(self) -> bytes:
@@ -136,7 +136,7 @@ CLUSTERS_KEY = "clusters"
 
 def response_key(outcomes: tuple[str, ...]) -> str:
     """The name of the key of the channel's draw for outcomes that are released together."""
-    # No name holds \x00, so no two lists of names are alike: each question has its own words.
+    # No name holds \x00, so no two lists of names are equal: each question has its own words.
     return "response/" + "\x00".join(outcomes)
 
 
@@ -264,7 +264,7 @@ class IdBlocks(NamedTuple):
 
     @classmethod
     def from_integers(cls, ids: IntArray) -> IdBlocks:
-        """One block each, whatever type the integers have."""
+        """One block each, for any type of integer."""
         blocks = np.empty((len(ids), 2), dtype="<u8")
         blocks[:, 0] = _INTEGER_KIND + 8
         is_signed = ids.dtype.kind == "i"

@@ -1,7 +1,7 @@
 """Safety checks: do passthrough columns, or the order of rows, reveal outcomes? They only warn.
 
 A column that is published as it is may be a copy of the outcome. Rows in the order of outcomes
-would reveal every outcome, whatever noise is added. Rows are published in the order of ids, or in
+would reveal every outcome, with any noise. Rows are published in the order of ids, or in
 that of the table if the owner declares it public and keeps it. Nets never decide whether a release
 is published: such a decision would depend on many true outcomes at once, and would itself need a
 privacy budget.
@@ -129,7 +129,7 @@ def counts_reveal_outcome(counts: IntArray) -> bool:
 
 
 def shared_and_rare(counts: IntArray) -> tuple[IntArray, IntArray, int]:
-    """What `column_reveals_outcome` is told, from counts; axes `[value, outcome]`."""
+    """The input of `column_reveals_outcome`, from counts; axes `[value, outcome]`."""
     is_shared = counts.sum(axis=1) >= ROWS_PER_VALUE
     shared, rare = counts[is_shared], counts[~is_shared]
     n_right = int(shared.max(axis=1, initial=0).sum())
@@ -260,9 +260,9 @@ _ID, _CELL = "id", "cell"
 class RowOrder:
     """Whether the order in which rows are published reveals outcomes, or private clusters.
 
-    Rows stand in the order of ids, or in that of the table if the owner keeps it. They are compared
+    Rows are sorted by id, or in the order of the table if the owner keeps it. They are compared
     within strata: cells, divided by public columns that this order follows, since what the order
-    tells by way of these, everybody knows. Private clusters are compared within arms.
+    reveals by way of these is public. Private clusters are compared within arms.
 
     Args:
         secrets: The columns of each secret: outcomes by question, then a private cluster.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CountRequest(NamedTuple):
-    """What pass 1 is to count of a question beside rows by category.
+    """What pass 1 counts for a question, next to rows by category.
 
     Attributes:
         sums: Whether sums of numbers are needed, cell by cell.
@@ -45,8 +45,8 @@ class CountRequest(NamedTuple):
 class QuestionCountPlan:
     """What pass 1 counts of a question.
 
-    Numbers add more than their category: sums are of the numbers themselves, and counts are of
-    categories after a rounding of their own. Sums are of everyone, counts of units that are asked.
+    Numbers add more than their category: sums use the numbers themselves, and counts use
+    categories after a rounding of their own. Sums cover all units, counts the units that are asked.
 
     Attributes:
         encoder: Its outcomes as codes.

@@ -35,7 +35,7 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HashIndex:
-    """A table of hashes, no two of which are alike.
+    """A table of hashes, all different.
 
     The first bits of a hash name its bucket. There are more buckets than labels, so that a label is
     hardly ever more than a step from the beginning of its bucket. A value that is no label is taken
@@ -190,7 +190,7 @@ def minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
 
 
 def plain_column(column: pl.Series) -> pl.Series:
-    """Categories by their text, so that a column reads the same whatever encodes it."""
+    """Categories by their text, so that a column reads the same in every encoding."""
     kind = plain_type(column.dtype)
     return column if kind == column.dtype else column.cast(kind)
 

@@ -1,7 +1,6 @@
 """A source as a query over its rows, to be run as often as needed.
 
-What kind files are of is told by their names. They may be in an object store: one, those of a
-folder, or those that a glob names.
+Names of files show their kind. They may be in object storage: one file, a folder or a glob.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def scan_files(source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
 
 
 def _found_kind(source: NamedSource) -> tuple[FoundFiles, str]:
-    """The files of a source, and what kind they are of."""
+    """The files of a source, and their kind."""
     found: FoundFiles = (
         find_objects(source.name) if is_store(source.name) else (_find_files(source.name), {})
     )
@@ -229,8 +228,8 @@ def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnReque
     if kind in LINES:
         if reach:  # Polars would find types from a copy on the disk, and leave it there
             raise DataError(
-                f"{source} is {kind[1:]} in a store, which is read from a disk only; copy it here, "
-                "or give a Parquet or CSV file"
+                f"{source} is {kind[1:]} in object storage, but this file type is read from disk "
+                "only; copy it here, or give a Parquet or CSV file"
             )
         return open_lines(paths, wanted)
     if kind in TEXT:
@@ -241,7 +240,7 @@ def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnReque
 
 
 def _kind_of(path: PurePath) -> str:
-    """The suffix that tells what a file holds, below that of its compression."""
+    """The suffix that shows what a file holds, below that of its compression."""
     suffix, stem = path.suffix.lower(), PurePath(path.stem)
     inner = stem.suffix.lower()
     return inner if suffix in COMPRESSED and inner in _COMPRESSIBLE else suffix
@@ -278,14 +277,14 @@ def _find_files(source: str) -> list[Path]:
 
 
 def _files_within(folder: Path) -> list[Path]:
-    """The files of a folder at any depth, but for what other tools leave beside their data."""
+    """The files of a folder at any depth, but for what other tools leave next to their data."""
     found = [
         entry
         for entry in sorted(folder.rglob("*"))
         if entry.is_file() and not is_hidden(entry.relative_to(folder))
     ]
     if not found:
-        raise DataError(f"the folder {folder} holds no files")
+        raise DataError(f"the folder {folder} has no files")
     return found
 
 
@@ -317,7 +316,7 @@ def find_objects(source: str) -> tuple[list[str], dict[str, Any]]:
 
 
 def is_hidden(path: PurePath) -> bool:
-    """Whether a file of a folder is what other tools leave beside their data."""
+    """Whether a file of a folder is what other tools leave next to their data."""
     return any(part.startswith((".", "_")) for part in path.parts)
 
 

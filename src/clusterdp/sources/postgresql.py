@@ -185,5 +185,5 @@ def _explained(code: str, said: str) -> DataError:
         return DataError("the query is empty; end with a select")
     return DataError(
         "PostgreSQL could not run the query" + (f" (error {code})" if code else "") + "; run it "
-        "there to see why"
+        "in psql to see why"
     )

@@ -121,7 +121,7 @@ class _SqliteQuery(Query):
                 while batch := cursor.fetchmany(n_rows):
                     yield batch
         except (sqlite3.Error, OverflowError):
-            raise_alone(DataError("SQLite could not run the query; run it there to see why"))
+            raise_alone(DataError("SQLite could not run the query; run it in SQLite to see why"))
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def _refuse(place: str, error: sqlite3.Error) -> NoReturn:
     """Say why a query was refused before any row was read: that speaks of the query alone."""
     code = getattr(error, "sqlite_errorname", "")
     if code in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
-        raise_alone(DataError(f"{place} is no SQLite database, or is damaged"))
+        raise_alone(DataError(f"{place} is not a SQLite database, or is damaged"))
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         raise_alone(DataError(f"{place} is locked by another program; try again later"))
     raise_alone(DataError(f"SQLite rejected the query: {error}"))

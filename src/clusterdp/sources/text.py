@@ -42,7 +42,7 @@ def open_lines(files: list[Path] | list[str], wanted: ColumnRequest) -> pl.LazyF
 
 
 def _types(files: list[Path] | list[str], wanted: ColumnRequest) -> dict[str, pl.DataType]:
-    """The types of public columns, from all rows, whatever other columns hold."""
+    """The types of public columns, from all rows, for any content of other columns."""
     import polars as pl
 
     try:
@@ -115,7 +115,7 @@ _TRUTH = r"^(?i:true|false)$"
 def open_text(files: FoundFiles, delimiter: str | None, wanted: ColumnRequest) -> pl.LazyFrame:
     """A query over the rows of text files, with types of public columns from all of these rows.
 
-    Outcomes are text. If no delimiter is given, the header of the first file tells it.
+    Outcomes are text. If no delimiter is given, it is found from the header of the first file.
     """
     import polars as pl
 

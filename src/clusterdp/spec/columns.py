@@ -29,7 +29,7 @@ MOST_FOLDS = 10
 PRIVATE_CLUSTER = "private cluster"
 # What the published column of a private cluster is called after the cluster's name.
 NOISY = "_noisy"
-# The columns of published tables beside clusters and arms.
+# The columns of published tables next to clusters and arms.
 PUBLISHED_COLUMNS = frozenset(
     {
         RESPONSE,
@@ -75,7 +75,7 @@ class Columns:
         outcomes: The sensitive outcomes.
         missing: Those that may be missing.
         kept: Public columns that are published as they are.
-        breakdowns: Columns that effects are going to be cut by; several in one entry are crossed.
+        breakdowns: Columns that analysts will segment by; several in one entry are crossed.
             They are published like kept ones.
         randomization_unit: The column of groups that were assigned to arms as a whole; None if
             units were.
@@ -160,7 +160,7 @@ class Columns:
 
     @property
     def public(self) -> tuple[str, ...]:
-        """The columns that are published beside outcomes, in their order.
+        """The columns that are published next to outcomes, in their order.
 
         All are published as they are, but for a private cluster.
         """
@@ -201,7 +201,7 @@ class Columns:
 
     @property
     def ordering(self) -> tuple[str, ...]:
-        """Columns beside cells that are published as they are: an order by them is public."""
+        """Columns published unchanged, next to cells: an order by them is public."""
         return tuple(name for name in self.shown if name not in {self.unit, *self.cell})
 
     @property
@@ -225,7 +225,7 @@ class Columns:
         """Every column that is read, with the part it plays."""
         cluster = PRIVATE_CLUSTER if self.private_cluster else "cluster"
         if self.true_cluster is not None:
-            cluster = f"noisy labels of {self.true_cluster}"
+            cluster = f"noisy clusters of {self.true_cluster}"
         named = {self.cluster: cluster, self.randomization_unit: "randomization unit"}
         return {
             self.unit: "unit",
@@ -286,7 +286,7 @@ def parse_aggregates(texts: Iterable[str], outcomes: tuple[str, ...]) -> dict[st
         name, found, rule = text.rpartition("=")
         if rule.strip() not in RULES:
             raise ParameterError(
-                f"aggregate reads NAME=RULE with one of {', '.join(RULES)} (spend=sum), got "
+                f"aggregate must be NAME=RULE with one of {', '.join(RULES)} (spend=sum), got "
                 f"{text!r}"
             )
         if found and name.strip() not in outcomes:

@@ -279,7 +279,7 @@ def _target(given: str | float) -> TargetEffect:
     try:
         size = float(effect)
     except ValueError:
-        raise ParameterError(f"mde reads METRIC=EFFECT (visit=0.01), got {given!r}") from None
+        raise ParameterError(f"mde must be METRIC=EFFECT (visit=0.01), got {given!r}") from None
     return TargetEffect(parse_metric(name) if name else None, size)
 
 
@@ -289,7 +289,7 @@ def _clusters(options: Options) -> Clusters:
         for name in _OF_LABELS:
             if getattr(options, name) is not None:
                 raise ParameterError(
-                    f"{name} is about private clusters. Give their part of epsilon: "
+                    f"{name} applies to private clusters only. Give their part of epsilon: "
                     "private_cluster=... (epsilon under [private_clusters])"
                 )
         return PublicClusters(min_cell_size=options.min_cell_size)
@@ -303,8 +303,8 @@ def _clusters(options: Options) -> Clusters:
     if options.assignment is not None:
         if options.randomization_unit is not None:
             raise ParameterError(
-                "assignment is of arms that were assigned unit by unit within clusters: leave out "
-                "randomization_unit (--randomization-unit), or assignment"
+                "assignment applies to arms that were assigned unit by unit within clusters: leave "
+                "out randomization_unit (--randomization-unit), or assignment"
             )
         if options.arm_shares is not None:
             raise ParameterError(

@@ -1,7 +1,7 @@
 """What an owner asked for, parsed once: code with a `Request` never sees the texts it came from.
 
 Options (`fields.py`) are flat and typed, and are what plans, files and ledgers hold. A request has
-them, and beside them every value that a text stands for. What needs the table, or has to be
+them, and next to them every value that a text stands for. What needs the table, or has to be
 chosen, is not here: `planning/decide.py` makes it.
 """
 

@@ -226,7 +226,7 @@ def _largest(costs: Sequence[tuple[float, float]]) -> Guarantee:
 
 
 def _check_asked(mechanisms: Sequence[Mechanism]) -> None:
-    """Raise a ParameterError unless each unit is asked one question, and sums are of everyone."""
+    """Raise a ParameterError unless each unit is asked one question, and sums cover all units."""
     asked = [mechanism.asked for mechanism in mechanisms]
     if not mechanisms[0].releases_rows and min(asked) < ASKED_TOTAL:
         raise ParameterError("without rows, all units are part of every question")
@@ -237,5 +237,5 @@ def _check_asked(mechanisms: Sequence[Mechanism]) -> None:
         )
     if len({mechanism.sums for mechanism in mechanisms}) > 1:
         raise ParameterError(
-            "sums are of all units and outcomes: give every question the same shares for them"
+            "sums cover all units and outcomes: give every question the same shares for them"
         )

@@ -10,7 +10,7 @@ integer that moves by g·w_j reaches it. For one integer of width 1 it is discre
 scale σ.
 
 **How it is drawn.** A box of level k holds the vectors with |z_j| ≤ k·w_j: W(k) = Π_j (2k·w_j + 1)
-of them. Draw k with probability ∝ q^k·W(k), q = e^(−1/σ), then a vector of its box, each alike. A
+of them. Draw k with probability ∝ q^k·W(k), q = e^(−1/σ), then a vector of its box, uniformly. A
 vector z then has probability ∝ Σ_{k ≥ N(z)} q^k ∝ q^N(z), as stated. W is a polynomial of degree m
 in k, so it is Σ_i h_i·C(k − i + m, m) with i from 0 to m. The integers h_i are not negative, since
 W counts the points of a lattice polytope (Ehrhart, Stanley). And the sum of i and m + 1 geometric

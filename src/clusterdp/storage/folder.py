@@ -181,7 +181,7 @@ class Destination(Protocol):
         """The manifest of the release that is there; None if there is no release."""
 
     def clear(self, claim: str) -> None:
-        """Remove what killed runs of a release left here and beside; a published one stays.
+        """Remove what killed runs of a release left here and next to it; a published one stays.
 
         Args:
             claim: What runs of the release own the place by.
@@ -202,7 +202,7 @@ class LocalFolder:
 
     @property
     def working(self) -> Path:
-        """Beside which what is needed meanwhile is stored: here, on the same disk."""
+        """Where temporary files are stored: next to it, on the same disk."""
         return self.path
 
     def check_free(self, claim: str | None = None) -> None:  # noqa: ARG002 - nothing is ever there
@@ -211,7 +211,7 @@ class LocalFolder:
 
     @contextmanager
     def staged(self, claim: str) -> Iterator[Staged]:  # noqa: ARG002 - a lock distinguishes runs
-        """A private folder beside it."""
+        """A private folder next to it."""
         with staged_folder(self.path) as folder:
             yield Staged(files=folder, rows=str(folder))
 
@@ -223,15 +223,15 @@ class LocalFolder:
             return None
 
     def clear(self, claim: str) -> None:  # noqa: ARG002 - a lock distinguishes runs
-        """Remove the private folders beside it; a rename leaves nothing else behind."""
+        """Remove the private folders next to it; a rename leaves nothing else behind."""
         remove_private_folders(self.path)
 
 
 @contextmanager
 def staged_folder(target: Path) -> Iterator[Path]:
-    """A private folder beside `target` that becomes it when the block ends without an error.
+    """A private folder next to `target` that becomes it when the block ends without an error.
 
-    Whatever happens before, `target` does not exist; what an earlier run left behind is removed. A
+    Before that, `target` does not exist; what an earlier run left behind is removed. A
     second run for the same target does not wait: it gets an error.
 
     Yields:
@@ -257,14 +257,14 @@ def has_scheme(place: str) -> bool:
 
 
 def working_of(address: str) -> Path:
-    """Beside which this machine stores what it needs meanwhile for a place in a store."""
+    """Where this machine stores temporary files for a place in object storage."""
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"clusterdp-{os.geteuid()}-{name}"
 
 
 @contextmanager
 def working_folder(target: Path) -> Iterator[Path]:
-    """A private folder beside `target`, which is removed if the block ends with an error.
+    """A private folder next to `target`, which is removed if the block ends with an error.
 
     What an earlier run left behind is removed, too.
 
@@ -342,7 +342,7 @@ def _is_locked(folder: Path) -> bool:
 
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """A private folder beside `target` for what must be stored while it is made.
+    """A private folder next to `target` for what must be stored while it is made.
 
     It is removed in the end, and what a killed run left of it by the next run.
 
@@ -360,12 +360,12 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 
 
 def has_private_folders(target: Path) -> bool:
-    """Whether a run left, or uses, private folders beside `target`."""
+    """Whether a run left, or uses, private folders next to `target`."""
     return any(os.path.lexists(folder) for folder in (_partial_of(target), _scratch_of(target)))
 
 
 def remove_private_folders(target: Path) -> None:
-    """Remove the private folders that a killed run left beside `target`.
+    """Remove the private folders that a killed run left next to `target`.
 
     Raises:
         OutputError: If a run is using one of them, or it cannot be removed.

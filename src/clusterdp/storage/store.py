@@ -207,7 +207,7 @@ class ObjectStore:
         scheme, _, rest = uri.partition("://")
         bucket, _, folder = rest.strip("/").partition("/")
         if "@" in bucket:  # it is not repeated: it may hold a password
-            raise errors("the address of a store names a bucket and a folder, and no user")
+            raise errors("an address in object storage has a bucket and a folder, and no user")
         if not bucket:
             raise errors(f"{uri} names no bucket; write {scheme}://bucket/folder")
         if folder and not _NO_NAMES.isdisjoint(folder.split("/")):
@@ -322,7 +322,7 @@ class ObjectStore:
                 obstore.put(self._objects, name, content)
 
     def upload(self, name: str, path: Path) -> None:
-        """Write a file as an object, whatever was there. It appears complete or not at all."""
+        """Write a file as an object, in place of any other. It appears complete or not at all."""
         import obstore
 
         part = max(_PART_BYTES, path.stat().st_size // _MOST_PARTS)

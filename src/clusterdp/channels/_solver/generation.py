@@ -115,8 +115,8 @@ class _Search:
     def add_sets(self, added: list[BoolArray]) -> None:
         """Add sets, and drop idle ones if there are too many.
 
-        Idle are those far from being used both at the best prices and at the last: the bound is of
-        the former, and the latter are where they are because of sets.
+        Idle are those far from being used both at the best prices and at the last: the bound uses
+        the former, and the latter depend on the sets.
         """
         kept = self.high
         if len(kept) + sum(map(len, added)) > _MOST_SETS:

@@ -4,7 +4,7 @@
 p(y)·|s|² − u(y) − s·v(y) is negative: those whose sphere {g_y = 0} has s inside. So the sets that
 matter are the cells of an arrangement of K spheres in as many dimensions as there are metrics:
 O(K^m) sets, not 2^K. On the border of every cell there is a point where j ≤ m spheres meet (for j <
-m any such point will do if no other sphere cuts them there). The cells beside that point agree on
+m any such point will do if no other sphere cuts them there). The cells next to that point agree on
 the other categories and take every combination of the j. For one metric this is a sweep over the
 roots of K parabolas.
 

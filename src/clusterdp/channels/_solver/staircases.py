@@ -1,6 +1,6 @@
 """The unbiased channel of least variance that (ε, δ) allows, as real numbers.
 
-A unit's outcome is a category, which counts as one number per metric. The channel minimises the
+A unit's outcome is a category, which counts as one number per metric. The channel minimizes the
 sum over metrics of weight times variance, averaged over categories by a prior. It is a mixture of
 steps (see `program.py`). With δ > 0 each category may also spend δ on an output of its own, which
 in no metric lies farther out than the outputs of Duchi's two-point mechanism: a rare output far out

@@ -222,7 +222,7 @@ def local_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEn
 def check_public(rows: pl.LazyFrame, asked: CellOptions) -> None:
     """Raise a DataError unless what is kept can be shown, and each row has an id of its own.
 
-    Rows that a unit has several of count once, if they are alike. Whether ids are repeated is found
+    Rows that a unit has several of count once, if they are equal. Whether ids are repeated is found
     out of small tables alone.
     """
     unit = asked.columns.unit
@@ -271,7 +271,7 @@ def source_errors(file: SummedFile | None = None) -> Iterator[None]:
         where = f"column {column[1]!r}" if column else "the table"
         raise_alone(
             DataError(
-                f"{where} cannot be read as what its first rows are; the file may be damaged, or "
-                "hold values of different types in one column"
+                f"{where} has rows that differ in type from its first ones; the file may be "
+                "damaged, or hold values of different types in one column"
             )
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What a release depends on, whatever a session is set to.
+# What a release depends on, with any settings of a session.
 _SETTINGS = {
     # Few rows, for a row can be a parcel, and no limit in bytes: to compare with one, Spark would
     # add up what a batch holds at every row, which takes longer than all else that it does.
@@ -157,7 +157,7 @@ def _watched(
 
 
 def _share_done(context: SparkContext, group: str, n_stages: int) -> float:
-    """Which share of the tasks of a group of jobs is done, every stage counting alike."""
+    """Which share of the tasks of a group of jobs is done, every stage counting equally."""
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = {stage for job in jobs if job is not None for stage in job.stageIds}
@@ -188,8 +188,8 @@ def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
         return TableChangedError()
     if "MALFORMED" in text or "FAILED_READ_FILE" in text:
         return DataError(
-            "the table cannot be read as what its first rows are; a file may be damaged, or hold "
-            "values of different types in one column"
+            "the table has rows that differ in type from its first ones; a file may be damaged, or "
+            "hold values of different types in one column"
         )
     if "No space left" in text:
         return OutputError(f"cannot finish {what}: No space left on device")

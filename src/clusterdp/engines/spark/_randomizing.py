@@ -82,7 +82,7 @@ def total_seen(parts: dict[int, Fingerprint | None]) -> Fingerprint:
 
 
 class SameTable:
-    """Lets rows through only if all of them are of one table: that which was compared.
+    """Lets rows through only if all come from one table: the one that was compared.
 
     Every partition sends what it read to every file, after the rows. So a file knows of which table
     rows are before any of them leaves Spark, also if some had to be randomized again by then. What
@@ -102,7 +102,7 @@ class SameTable:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(self._NONCE_BYTES)
-        # Of one length, whatever was read.
+        # Of one length, for anything that was read.
         numbers = b"".join(one.to_bytes(16) for one in (seen.n_rows, seen.low, seen.high))
         return self._MARK + nonce + AESGCM(self._key).encrypt(nonce, numbers, None)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
 
 
-# Names that no column of a user has: the file of a row, its place there, and what tells where it
+# Names that no column of a user has: the file of a row, its place there, and what shows where it
 # goes.
 FILE, ROW = "__clusterdp_file", "__clusterdp_row"
 _NAME, _FIRST, _GOES = "__clusterdp_name", "__clusterdp_first", "__clusterdp_goes"

@@ -135,7 +135,7 @@ def spark_text_columns(rows: DataFrame, names: Collection[str]) -> list[str]:
 
 
 def _delimiter(spark: SparkSession, source: NamedSource, suffix: str) -> str:
-    """What separates fields: as given, or as the header tells."""
+    """What separates fields: as given, or as in the header."""
     if source.delimiter is not None or suffix == ".tsv":
         return source.delimiter or "\t"
     return find_delimiter("".join(row[0] for row in spark.read.text(source.name).head(1)))
@@ -248,7 +248,7 @@ def _suffix(name: str) -> str:
 
 
 def _file_names(spark: SparkSession, source: str) -> Iterator[str]:
-    """The names of the first files of a source, without those that tools leave beside data."""
+    """The names of the first files of a source, without those that tools leave next to data."""
     store, path = hadoop_path(spark, source)
     found = store.globStatus(path)
     if not found:

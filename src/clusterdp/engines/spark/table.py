@@ -173,7 +173,7 @@ class SparkTable(EngineTable):
         if self.texts is None or not names:
             return {}
         count = CountTextKinds(tuple(names), self.notation)
-        with running(self.spark, "looking for text that is no number"):
+        with running(self.spark, "looking for text that is not a number"):
             counts = spark_to_polars(
                 select_columns(self.texts, *names).mapInArrow(count, count.schema)
             )

@@ -1,4 +1,4 @@
-"""An average effect: what it is of, its numbers and its intervals."""
+"""An average effect: its metric, arm and segment, its numbers and its intervals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REST = "rest"
 
 
 class EffectTarget(NamedTuple):
-    """What an effect is of: a metric of an arm against control, in a segment.
+    """What an effect describes: a metric of an arm against control, in a segment.
 
     Attributes:
         metric: An outcome, or a function of outcomes.
@@ -80,25 +80,26 @@ class Effect:
     """An average effect, estimated.
 
     Attributes:
-        of: What it is of: an arm against control, overall or in a segment.
+        of: What it describes: an arm against control, overall or in a segment.
         effect: Estimated average effect, in units of the outcome; NaN where an arm has no units.
-        std_error: Its standard error, of assignment and privacy together.
-        sampling_variance: The part of the variance that sampling cost.
-        privacy_variance: The part of the variance that privacy cost.
+        std_error: Its standard error, sampling and privacy noise included.
+        sampling_variance: The part of the variance due to sampling.
+        privacy_variance: The part of the variance due to privacy.
         n_treated: Units in the treatment arm.
         n_control: Units in control.
-        treated_mean: Mean outcome of the treatment; None if there is no estimate of it.
+        treated_mean: Mean outcome in the treatment arm; None if it is not estimated.
         treated_std_error: Its standard error.
-        control_mean: Mean outcome of control; None if there is no estimate of it.
+        control_mean: Mean outcome in control; None if it is not estimated.
         control_std_error: Its standard error.
         degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
-        interval: How intervals are made of ratios, of quantiles and of complier effects;
-            None if they are so many standard errors.
+        interval: How intervals of ratios, quantiles and complier effects are computed; None if
+            they are a multiple of the standard error.
         family_size: How many effects simultaneous intervals cover together.
-        holm_p_value: Holm's p-value, which controls any false positive of the family; NaN without
+        holm_p_value: Holm's p-value, which controls the family-wise error rate; NaN without
             an interval.
         bh_p_value: Benjamini and Hochberg's, which controls the false discovery rate.
-        to_report: Whether to report this one, where there is an adjusted effect beside a plain one.
+        to_report: Whether to report this one, where there is an adjusted effect next to a plain
+        one.
         possible: The least and the largest value of the metric, which intervals and lifts are cut
             to; None if they are not known. Estimates themselves are unbiased, and are not cut.
     """
@@ -293,7 +294,7 @@ def to_effect(
 
     Args:
         arrays: Without axes of replicates.
-        of: What the effect is of.
+        of: What the effect describes.
         arm_sizes: Units of control and of the treatment.
         position: Which effect of the arrays.
     """

@@ -132,7 +132,7 @@ class SegmentTest:
         metric: The metric that effects are on.
         arm: The treatment arm.
         control: The control arm.
-        by: The columns that segments are cut by.
+        by: The columns that define segments.
         adjusted: Whether covariates were adjusted for.
         statistic: Its F statistic.
         n_segments: How many segments were compared.
@@ -177,7 +177,7 @@ class AttritionBounds:
         level: The confidence level of the limits.
         trimmed: The arm of which a part counts: that with more observed.
         trimmed_share: The share of its observed that is left out.
-        from_ends: Whether only the declared ends of the outcome were used, as rows do not tell how
+        from_ends: Whether only the declared ends of the outcome were used, as rows do not show how
             it is distributed.
         widened: Whether noise had the bounds in another order, or the effect on units with an
             observed outcome outside. That effect lies between the true bounds, so they were moved
@@ -262,7 +262,7 @@ class Findings:
 
     @property
     def segment_columns(self) -> tuple[str, ...]:
-        """The columns that segments are cut by."""
+        """The columns that define segments."""
         return tuple(dict.fromkeys(name for one in self.effects for name, _ in one.of.segment))
 
 

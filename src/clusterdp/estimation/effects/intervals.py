@@ -1,7 +1,7 @@
 """Intervals of differences and ratios of two independent numbers, from the limits of each.
 
 The method of variance estimates recovery (MOVER; Zou and Donner, 2008): how far a number is from
-its limit tells its variance near that limit. So θ₁ − θ₀, with limits l and u of each, has the lower
+its limit shows its variance near that limit. So θ₁ − θ₀, with limits l and u of each, has the lower
 limit θ̂₁ − θ̂₀ − √((θ̂₁ − l₁)² + (u₀ − θ̂₀)²), and the upper one likewise. Ratios θ₁/θ₀ are those ρ for
 which the interval of θ₁ − ρθ₀ holds zero (Donner and Zou, 2012).
 

@@ -1,7 +1,7 @@
 """Notes on an estimate, and checks of the data it rests on, each with a verdict.
 
 Estimates are unbiased, so a mean may be a little outside the range of its metric. Far outside, or
-other in one fold than in another, it is of rows that were chosen by their noise.
+different in one fold than in another, its rows were chosen by their noise.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ _EXPLAINED = 0.5
 _SHARES, _DEGREES, _REACH = np.linspace(0.0, 1.0, 41), (0.5, 1e6), 0.975
 # Standard errors with fewer degrees of freedom would vary too much to be read.
 _LEAST_DEGREES = 60.0
-# Columns of a regression that tell the same, up to this share of their variance, have one slope;
-# one that is the same for all units of a cell has none.
+# Columns of a regression with the same information, up to this share of their variance, have one
+# slope; one that is the same for all units of a cell has none.
 _LEAST = 1e-10
 
 
@@ -56,11 +56,12 @@ class CovariateRows:
         stands_for: For how many units a row stands; see `read_answers`.
         shape: How many clusters and arms there are.
         sizes: How many rows each cell has; axes `[cluster, arm]`.
-        pieces: Gives the rows of an arm with their covariates, piece by piece, each time anew.
+        pieces: Gives the rows of an arm with their covariates, piece by piece, once more at each
+        call.
 
     Args:
         counted: The rows, counted.
-        profiles: What profiles are of.
+        profiles: How profiles are made.
         outputs: What responses count as in a metric.
         pieces: As above.
     """
@@ -319,7 +320,7 @@ def _fit_arm(  # noqa: PLR0913, PLR0917 - rows, an arm of them, and what is know
 
 
 def _inverse(products: FloatArray, n_rows: int) -> FloatArray:
-    """The inverse of sums of products of covariates, of as many as tell anything.
+    """The inverse of sums of products of covariates, of as many as are not redundant.
 
     Numbers are in standard deviations, so the normal equations lose nothing that counts, and their
     squares add up to the number of rows.

@@ -6,7 +6,7 @@ Units of a group share their arm and much else, so that what counts is how group
 the share of a group in its arm's mean and T_g what it adds to the mean m, the residual is
 e_g = T_g − w_g·m. A large group pulls the mean towards itself; e_g²/(1 − w_g) makes up for that
 (Bell and McCaffrey, 2002). Few groups know their variance badly: degrees of freedom follow from the
-shares, if groups differ by as much whatever their size.
+shares, if groups of any size differ by as much.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ArmMeans(NamedTuple):
 
     @property
     def effective_degrees(self) -> FloatArray:
-        """Degrees of freedom of the variances, whatever they are uncertain from.
+        """Degrees of freedom of the variances, from all sources of uncertainty.
 
         A variance V that is estimated with variance 2V²/ν has ν of them.
         """
@@ -82,7 +82,7 @@ class ArmMeans(NamedTuple):
     def explained(self, plain: ArmMeans, share: FloatArray) -> ArmMeans:
         """The same, adjusted by slopes that take off a share of what they explain.
 
-        Slopes explain the whole variance of plain means at most, whatever noise makes of them.
+        Slopes explain the whole variance of plain means at most, for any noise in them.
         """
         return self._replace(least=(1 - share) * np.maximum(plain.sampling, 0.0))
 
@@ -168,7 +168,7 @@ def to_means(  # noqa: PLR0913, PLR0917 - means, and what their variances follow
 
     Args:
         found: The means.
-        moments: Of the rows they are of, of these arms.
+        moments: Moments of their rows, for these arms.
         weights: Of the same cells.
         n_slopes: How many slopes were fitted in each arm.
         explained: The share of what slopes explain of the variance that is taken off.
@@ -198,11 +198,11 @@ def _sampling(
     Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
     which calibration does not take off. Compared with the calibrated mean of the arm, outcomes vary
     more, by how much cells differ; and the estimate is better. The difference is taken off, and
-    three standard errors of its noise are added: less where they are small beside what is left,
-    none of rows alone. The smaller of the two is used, which errs on the wide side. Where sums of
-    cells are published, these tell how cells differ. Cells differ by no more than outcomes do, so a
-    difference that is noisier than that is hardly taken off: one cell with noise of eight standard
-    deviations would leave nothing of the variance.
+    three standard errors of its noise are added: less where they are small compared with what is
+    left, none of rows alone. The smaller of the two is used, which errs on the wide side. Where
+    sums of cells are published, these show how cells differ. Cells differ by no more than outcomes
+    do, so a difference that is noisier than that is hardly taken off: one cell with noise of eight
+    standard deviations would leave nothing of the variance.
     """
     each = weights.lone_factors * weights.of_units() ** 2
     within = cell_weights.arm_variances(moments, weights)
@@ -266,7 +266,7 @@ def arm_effects(  # noqa: PLR0913 - the parts of a release
     """Effects of all treatments on some units, of one release or of many simulated ones.
 
     Args:
-        part: Their rows; with sizes that are alike in all replicates for everyone.
+        part: Their rows; with sizes that are the same in all replicates for all units.
         layout: The cells.
         estimator: How cells are weighed.
         profiles: What sums distinguish.
@@ -309,7 +309,7 @@ class GroupScores(NamedTuple):
             another segment to a covariance. NaN where one group is all of the arm. Axes `[group]`.
         degrees: Degrees of freedom of the variance.
         noise: What noise of privacy adds to the variance.
-        most: What the variance is at most without noise, whatever outcomes are.
+        most: What the variance is at most without noise, for any outcomes.
     """
 
     scores: FloatArray
@@ -478,7 +478,7 @@ def welch_degrees(arm_variances: FloatArray, arm_degrees: FloatArray, layout: La
 
 
 def _stratum_degrees(layout: Layout) -> FloatArray:
-    """Degrees of freedom of the variance of each arm's stratified mean, if all units vary alike.
+    """Degrees of freedom of the variance of each arm's stratified mean, if all units vary equally.
 
     Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
     """

@@ -2,7 +2,7 @@
 
 Outputs of a channel count as g, whose mean given the category is f. Where f is a weighted sum of
 declared metrics, g is the same sum of what is published for them, and so are the published sums.
-Any other f is decoded from the channel; only noisy counts tell its sums.
+Any other f is decoded from the channel; only noisy counts determine its sums.
 
 A number is rounded at random to the grid, which keeps the mean of what is linear between grid
 points. Declared metrics are that, and so are weighted sums of them.
@@ -204,12 +204,12 @@ class CategoryFunction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecodedFunction:
-    """A function of the category as a release tells it.
+    """A function of the category as a release identifies it.
 
     Attributes:
         name: What it is called.
         outputs: What responses count as in it.
-        readings: Published sums that tell it; none for rows alone.
+        readings: Published sums that determine it; none for rows only.
         noise: What is public of the noise of a row.
         breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
@@ -227,19 +227,19 @@ class DecodedFunction:
         question: ReleasedQuestion,
         request: EstimateRequest,
     ) -> DecodedFunction:
-        """A function as a question of a release of rows tells it.
+        """A function as a question of a release of rows identifies it.
 
         Args:
             function: The function.
-            question: The question whose category it is of.
+            question: The question of its category.
             request: Which sums are used, and of which fold.
 
         Raises:
-            ParameterError: If the rows do not tell it.
+            ParameterError: If the rows do not identify it.
         """
         assert question.channel is not None  # noqa: S101 - there are rows
         used = question.statistics if request.use_sums else ()
-        if question.mechanism.asked < ASKED_TOTAL:  # noisy counts are of units that were asked
+        if question.mechanism.asked < ASKED_TOTAL:  # noisy counts cover units that were asked
             used = tuple(one for one in used if one.histogram() is None)
         readings = function.readings(used)
         if request.fold is not None:

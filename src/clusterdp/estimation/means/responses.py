@@ -154,7 +154,7 @@ class ProfileSums:
 
         Args:
             counts: Axes `[..., cluster, arm, response]`.
-            outputs: What responses tell.
+            outputs: What responses count as.
         """
         values = outputs.values[..., outputs.groups, :]
 
@@ -193,7 +193,7 @@ def read_answers(
 
     Args:
         counted: The rows.
-        profiles: What profiles are of.
+        profiles: How profiles are made.
         outputs: What responses count as, through the channel of units that are asked.
 
     Returns:

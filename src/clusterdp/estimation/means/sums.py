@@ -157,7 +157,7 @@ class WeightedSums(NamedTuple):
         noise: Σ s·v̂; axes as those of weights.
         square_noise: Σ s²·v̂ over all rows.
         square_weights: Σ s² over all rows.
-        places: The profiles that rows are in, which these axes are of; None for all of them.
+        places: The profiles that rows are in, along these axes; None for all of them.
     """
 
     values: FloatArray

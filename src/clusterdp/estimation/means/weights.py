@@ -81,7 +81,7 @@ class CellWeights:
         return np.where(lone, np.nan, 1 / np.where(second > 0, np.maximum(left, 1e-9), 1.0))
 
     def degrees(self, n_slopes: int) -> FloatArray:
-        """Degrees of freedom of an arm's variance, if all units vary alike; axes `[..., arm]`.
+        """Degrees of freedom of an arm's variance, if all units vary equally; axes `[..., arm]`.
 
         Satterthwaite's: a stratum of m units has m − 1, a pooled unit one, and they add up by the
         squares of what they contribute. Each fitted slope takes one.
@@ -156,7 +156,7 @@ def weigh_by_labels(sizes: IntArray, factors: FloatArray, arms: list[int]) -> Ce
 
     Args:
         sizes: The units of the segment, of all arms; axes `[..., cluster, arm]`.
-        factors: What a unit counts; axes `[cluster, arm]`, or `[cluster, 1]` in all arms alike.
+        factors: What a unit counts; axes `[cluster, arm]`, or `[cluster, 1]` for all arms.
         arms: The arms to compare.
     """
     found = sizes[..., arms]
@@ -168,7 +168,7 @@ def weigh_by_labels(sizes: IntArray, factors: FloatArray, arms: list[int]) -> Ce
 
 
 def arm_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:
-    """Variances of weighted means of arms by linearisation, noise included; axes `[..., arm]`.
+    """Variances of weighted means of arms by linearization, noise included; axes `[..., arm]`.
 
     A stratum's variance is Neyman's. In the pool a unit's residual e is its distance from the arm's
     pooled mean. Arms were drawn within clusters, so what a cell adds is the variance of n_ac

@@ -64,10 +64,10 @@ class ArmEstimates(NamedTuple):
 
 
 class ArmComparison:
-    """A treatment beside control in a segment, as several metrics read the rows of both.
+    """A treatment and control in a segment, as several metrics read the rows of both.
 
     Attributes:
-        of: What effects are of.
+        of: What effects describe.
         pair: The indices of both arms.
         parts: The rows of the segment, by metric.
         weights: Of the cells of both arms, the same for every metric.
@@ -160,10 +160,10 @@ class ArmComparison:
 
 
 def compared_arms(data: Sequence[MetricData], name: str) -> Iterator[ArmComparison]:
-    """Each treatment beside control, overall and in every segment.
+    """Each treatment and control, overall and in every segment.
 
     Args:
-        data: The rows as each metric reads them, calibrated alike.
+        data: The rows as each metric reads them, calibrated the same way.
         name: What is composed of the metrics.
     """
     for counted in zip(*(one.rows.parts for one in data), strict=True):

@@ -97,7 +97,7 @@ class MetricEstimator(Protocol):
         """Its effects, from all questions of a release.
 
         Raises:
-            ParameterError: If the rows do not tell it.
+            ParameterError: If the rows do not identify it.
         """
 
 
@@ -107,7 +107,7 @@ class QuestionRows(NamedTuple):
     Attributes:
         question: What is published of some outcomes, rows among it.
         rows: These rows as counts.
-        request: What to estimate, whatever the metric.
+        request: What to estimate, for any metric.
     """
 
     question: ReleasedQuestion
@@ -126,7 +126,7 @@ class QuestionRows(NamedTuple):
         """That a metric is mostly privacy noise, as far as that is public."""
         size = max(int(self.request.layout.sizes.sum(axis=0).min()), 1)
         noise = [one.noise for one in decoded if not one.readings]
-        declare = _remedy(decoded[0].name, self.question.space)
+        declare = _remedy(name, decoded[0].name, self.question.space)
         errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
         if errors and max(errors) > 1:
             text = (
@@ -140,7 +140,7 @@ class QuestionRows(NamedTuple):
         return []
 
     def means_alone_notes(self, name: str, *, is_exposed: bool = False) -> list[Note]:
-        """That something which is no mean was asked for beside what there is of means alone."""
+        """A note that what was asked for exists for means only."""
         asked = {
             "differences between segments": self.request.differences,
             "adjusted effects": self.request.covariates,
@@ -187,7 +187,7 @@ class SegmentEffect(NamedTuple):
 
     @property
     def of(self) -> EffectTarget:
-        """What it is of."""
+        """What it describes."""
         return self.value.of
 
 
@@ -195,7 +195,7 @@ class MetricData:
     """The rows of a release as a metric reads them.
 
     Attributes:
-        decoded: The metric, as responses and published sums tell it.
+        decoded: The metric, as responses and published sums identify it.
         rows: Counts of rows.
         request: What to estimate.
         calibration: By published sums.
@@ -232,7 +232,7 @@ class SegmentData:
         moments: Moments of cells.
         n_asked: How many units of each cell were asked; axes `[cluster, arm]`.
         empty_arms: The arms that have no unit which was asked.
-        is_true_cluster: Whether the segment is of a true cluster, whose units are not known one by
+        is_true_cluster: Whether the segment is a true cluster, whose units are not known one by
             one.
         factors: What units count by given labels; None if cells are compared as they are.
 
@@ -323,7 +323,7 @@ class SegmentData:
         return effects
 
     def target(self, metric: str, arm: int) -> EffectTarget:
-        """What an effect of an arm is of."""
+        """What an effect of an arm describes."""
         layout = self.whole.request.layout
         return EffectTarget(metric, layout.arms[arm], layout.arms[layout.control], self.segment)
 
@@ -386,13 +386,15 @@ class SegmentData:
         return notes
 
 
-def _remedy(name: str, space: Categories) -> str:
+def _remedy(name: str, decoded: str, space: Categories) -> str:
     """What would make a metric more precise: that the owner declares it, where that is possible."""
     try:
-        parse_metric(name).check(space.declared.spaces)
+        parse_metric(decoded).check(space.declared.spaces)
     except ParameterError:
         return "Ask for a product or a threshold, which the owner can declare."
-    return f'Ask the owner to declare it (--metric "{name}").'
+    if decoded != name and ">=" in decoded:  # one of many shares, as of a quantile
+        return "Ask the owner to declare a threshold."
+    return f'Ask the owner to declare it (--metric "{decoded}").'
 
 
 def _true_cluster_interval(

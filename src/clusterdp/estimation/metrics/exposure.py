@@ -10,10 +10,10 @@ Rubin, 1949). It covers however small D is, and holds zero if that of N does. It
 significantly different from zero; else it is everything, or everything but what lies between two
 numbers. It is never empty, as it holds N̂/D̂.
 
-The covariance of N̂ and D̂ depends on what tells exposure:
+The covariance of N̂ and D̂ depends on the source of exposure:
 
-- An outcome of the same question. One response tells both, so noise covaries as well: see
-  `_covariance.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
+- An outcome of the same question. One response shows both, so noise covaries as well: see
+  `_covariance.py`. At a small ε responses do not show how outcomes go with exposure. Then the
   covariance has bounds, and every r is tested with the one that is worse: with the least if r > 0,
   with the largest if r < 0.
 - A public column, without noise, or an outcome of another question, which no unit answers together
@@ -90,7 +90,7 @@ class ExposedEffect(ArmRatio):
 
 
 class Exposure:
-    """What units were exposed to, as a release tells it.
+    """What units were exposed to, as a release identifies it.
 
     Attributes:
         name: What it is called.
@@ -113,7 +113,7 @@ class Exposure:
         self.function = CategoryFunction.declared(self.name, space, outcome)
         (self.data,) = source.read(self.function)
 
-    def beside(self, function: CategoryFunction, source: QuestionRows) -> MetricFindings:
+    def effects_with(self, function: CategoryFunction, source: QuestionRows) -> MetricFindings:
         """Complier effects on the mean of a function; empty if it is the exposure."""
         found, name = MetricFindings(), f"cace({function.name}, {self.name})"
         if self.function is None or self.data.rows is not source.rows:
@@ -153,7 +153,7 @@ class Exposure:
     def _apart(
         self, function: CategoryFunction, source: QuestionRows, name: str
     ) -> Iterator[Effect]:
-        """Effects where another question, or a column, tells exposure."""
+        """Effects where another question, or a column, shows exposure."""
         n_treatments = len(source.request.layout.treatments)
         crossed = [one for one in source.rows.crossed for _ in range(n_treatments)]
         compared = compared_arms([*source.read(function), self.data], name)
@@ -189,7 +189,7 @@ def exposed_effect(one: ArmComparison, compose: Callable[[ArmEstimates], Exposed
 
 
 def public_outputs(shape: tuple[int, int]) -> ResponseValues:
-    """What a public column of 0 and 1 tells; `shape` is how many clusters and arms there are."""
+    """What a public column of 0 and 1 shows; `shape` is how many clusters and arms there are."""
     return ResponseValues(
         values=np.array([[0.0, 1.0]]),  # so that the share of nobody is 0 without rounding
         noise=np.zeros((1, 2)),
@@ -260,7 +260,7 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
 
 
 def _two_sided_notes(name: str, effect: Effect, level: float) -> list[Note]:
-    """Whom effects are of, if units of both arms were exposed; arguments as of `_notes`."""
+    """Which units effects cover, if units of both arms were exposed; arguments as of `_notes`."""
     arms = [
         (effect.of.control, effect.control_mean or 0.0, effect.control_std_error or 0.0),
         (effect.of.arm, effect.treated_mean or 0.0, effect.treated_std_error or 0.0),

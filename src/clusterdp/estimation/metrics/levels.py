@@ -2,7 +2,7 @@
 
 S_k is the share of units whose released level is k or higher. For finite outcomes that is the share
 of units with at least the k-th value. A number y is rounded at random to one of the grid points
-beside it, R, and shares are of R:
+next to it, R, and shares are of R:
 
 - y ≥ g_k implies R ≥ g_k. So P(y ≥ g_k) ≤ S_k.
 - R ≥ g_{k+1} implies y > g_k. So P(y > g_k) ≥ S_{k+1}.
@@ -15,7 +15,7 @@ Shares of a number beyond a value that is no cut, and means of functions of a nu
 
 Intervals hold both bounds.
 
-With grid points l < c ≤ u beside the value c, d the lattice point before c, and R the number after
+With grid points l < c ≤ u next to the value c, d the lattice point before c, and R the number after
 rounding to the grid, four means of R bound the share of units with y ≥ c:
 
     P(R > u) ≤ P(y ≥ c) ≤ P(R ≥ l),

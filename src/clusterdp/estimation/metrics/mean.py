@@ -144,7 +144,7 @@ def _by_fold(
 def _interval_notes(effects: list[Effect]) -> list[Note]:
     """What to say of effects that are known, but not how well; and of those that are not known.
 
-    Of segments with too few units, their check tells.
+    Segments with too few units have a check of their own.
     """
     unknown = [
         Note(f"{one.of.metric} is not reported: an arm has too few units.", Weight.SCOPE)

@@ -18,9 +18,9 @@ highest likewise. For a fixed t a bound is linear in means over π, so its error
 is the best one over t, each at a level that makes them simultaneous (Bonferroni); and the
 bound is that of the same t, so that it is not chosen for its error.
 
-E[R·(t − y)₊] is decoded from rows where their channel tells it. With t at an end it is linear in y,
-and always told. With t a grid point it is linear between grid points, so that rounding a number at
-random to one of them keeps its mean.
+E[R·(t − y)₊] is decoded from rows where their channel identifies it. With t at an end it is linear
+in y, and always identified. With t a grid point it is linear between grid points, so that rounding
+a number at random to one of them keeps its mean.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def attrition_bounds(ratio: RatioData, source: QuestionRows, outcome: int) -> li
         tail = np.nan_to_num(np.maximum(sign * (values - level), 0.0))
         if tail.any():
             function = CategoryFunction.from_values("a tail", tail, source.question.space)
-            with contextlib.suppress(ParameterError):  # rows do not tell it
+            with contextlib.suppress(ParameterError):  # rows do not identify it
                 (tails[sign, level],) = source.read(function)
     from_ends = len(levels) > 2 and not {level for _, level in tails} & set(levels[1:-1])
     found, n_ratio = [], len(ratio.data)
-    # R·y times R is R·y, so that rows tell how both covary, and no covariance is worse.
+    # R·y times R is R·y, so that rows show how both covary, and no covariance is worse.
     for one in compared_arms([*ratio.data, *tails.values()], ratio.name):
         if one.of.segment or one.control is None or one.treated is None:
             break
@@ -217,7 +217,7 @@ class ObservedMeanEstimator(NamedTuple):
 
 
 def missing_notes(declared: DeclaredOutcomes) -> list[str]:
-    """What effects on outcomes that may be missing are of."""
+    """Which units effects on outcomes that may be missing cover."""
     return [f"{name}: mean over units with an observed outcome." for name in declared.missing]
 
 

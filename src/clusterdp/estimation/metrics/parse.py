@@ -37,7 +37,7 @@ class MetricKind(Protocol):
 
     @classmethod
     def from_text(cls, parser: Parser, spaces: Sequence[Categories]) -> MetricEstimator | None:
-        """What a text asks for; None if it is of another kind.
+        """What a text asks for; None if it has another kind.
 
         Args:
             parser: Reads the text, and refuses what reads like no kind.

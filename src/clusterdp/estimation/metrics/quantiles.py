@@ -8,9 +8,9 @@ numbers, shares are bounded by those at grid points; see `levels.py`.
 
 Two arms' quantiles are compared value by value.
 
-A quantile jumps. Next to a jump, limits say nothing of how a quantile is spread between them, and
+A quantile jumps. Next to a jump, limits do not show how a quantile is spread between them, and
 limits that are combined as of normal numbers miss: if half of each arm has one star and half has
-five, the difference of medians is 4, 0 or −4, whatever √2 times an arm's interval reaches to.
+five, the difference of medians is 4, 0 or −4, however far √2 times an arm's interval reaches.
 
 So values are combined, not limits. A value of an arm is z standard errors away, its *reach*, if its
 interval begins to hold it there. Two arms' values are held together if z₁² + z₀² is at most a
@@ -210,9 +210,9 @@ class ArmQuantile(NamedTuple):
         at_least = _needed(rest - shares[:-1], errors[:-1])
         above = _needed(shares[1:] - rest, errors[1:])
         places = np.flatnonzero(~levels.divided)
-        beside = np.maximum(at_least[places], above[places + 1])
+        neighbor = np.maximum(at_least[places], above[places + 1])
         values, needed = _between(levels, shares, errors, rest, places)
-        found = np.concatenate([np.maximum(at_least, above), np.maximum(beside, needed).ravel()])
+        found = np.concatenate([np.maximum(at_least, above), np.maximum(neighbor, needed).ravel()])
         return Reaches(
             np.concatenate([levels.values, values.ravel(), self.bounds]),
             np.concatenate([_as_normal(found, estimates.degrees), [0.0, 0.0]]),
@@ -319,7 +319,7 @@ def _kept_between(
         low: Lower limits of tail shares.
         high: Upper limits of tail shares.
         rest: 1 − q.
-        places: The levels before the gaps; shares beside these do not reject them.
+        places: The levels before the gaps; shares next to these do not reject them.
     """
     before, after = high[places] - rest, rest - low[places + 2]
     below, above = low[places + 1] - rest, high[places + 1] - low[places + 2]

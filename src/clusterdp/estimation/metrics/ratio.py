@@ -6,10 +6,10 @@ Its three coefficients follow from the variances of N̂, D̂ and N̂ − kD̂, k
 are calibrated with the same coefficients, those that suit N − r₀D, r₀ the ratio under the public
 prior. If D̂ is within q standard errors of zero the interval has no bounds.
 
-At a small ε rows often do not tell the product of both metrics, nor how they covary. The variance
-of N̂ − kD̂ is then no use. The covariance has bounds (see `_covariance.py`), and every r is
-tested with the one that is worse: with the least if r > 0, with the largest if r < 0. It has
-bounds, too, if N and D are of different questions.
+At a small ε rows often do not identify the product of both metrics, nor how they covary. The
+variance of N̂ − kD̂ is then no use. The covariance has bounds (see `_covariance.py`), and every r
+is tested with the one that is worse: with the least if r > 0, with the largest if r < 0. It has
+bounds, too, if N and D come from different questions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Covariance(NamedTuple):
         above: Var N̂.
         below: Var D̂.
         least: The least that Cov(N̂, D̂) can be.
-        most: The largest; the same where the covariance is told.
+        most: The largest; the same where the covariance is identified.
     """
 
     above: float
@@ -156,13 +156,13 @@ class ArmRatio(NamedTuple):
 
     @property
     def sampling_variance(self) -> float:
-        """What sampling adds to its variance, by linearisation and at worst."""
-        return self._linearised(self.sampling)
+        """What sampling adds to its variance, by linearization and at worst."""
+        return self._linearized(self.sampling)
 
     @property
     def privacy_variance(self) -> float:
-        """What privacy adds to its variance, by linearisation and at worst."""
-        return self._linearised(self.privacy)
+        """What privacy adds to its variance, by linearization and at worst."""
+        return self._linearized(self.privacy)
 
     def limits(self, level: float) -> Limits:
         """Fieller's interval; everything where it has no bounds.
@@ -192,7 +192,7 @@ class ArmRatio(NamedTuple):
             for both in (total.least, total.most)
         ]
 
-    def _linearised(self, part: Covariance) -> float:
+    def _linearized(self, part: Covariance) -> float:
         return part.of_difference(self.value) / self.below**2 if self.below else math.nan
 
 
@@ -203,13 +203,13 @@ class RatioData:
         name: The name of the ratio.
         data: The rows as N, D and N − kD read them; or those of `shared_data`.
         factor: k.
-        is_told: Whether rows tell how N and D covary.
+        is_told: Whether rows identify how N and D covary.
 
     Args:
         name: What the ratio is called.
         above: N.
         below: D.
-        source: The question whose category both are of.
+        source: The question whose category both use.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class RatioData:
         self.data.append(read(source.decode(above.minus(self.factor, below))))
 
     def of_arm(self, arm: ArmEstimates) -> ArmRatio:
-        """The ratio of an arm, from its means of all that `data` are of."""
+        """The ratio of an arm, from its means of all that `data` has."""
         read = ArmRatio.polarized if self.is_told else ArmRatio.from_shared
         return read(arm, self.factor)
 
@@ -264,7 +264,7 @@ class RatioEstimator:
         name: What it is called.
         above: The function of the category that is divided.
         below: The one that it is divided by.
-        questions: The indices of the questions that tell both.
+        questions: The indices of the questions that identify both.
     """
 
     name: str
@@ -310,7 +310,7 @@ class RatioEstimator:
         return found
 
     def _estimate_apart(self, source: QuestionRows, other: QuestionRows) -> MetricFindings:
-        """Effects where different questions tell both means."""
+        """Effects where different questions identify the two means."""
         effects = []
         for one in compared_arms([*source.read(self.above), *other.read(self.below)], self.name):
             bounds = np.stack(apart_covariances(one), axis=-1) if one.means else np.zeros((2, 2))

@@ -3,7 +3,7 @@
 Sample ratios within segments: a segment made after treatment has other shares of the arms.
 
 Arms were assigned at random within clusters. So of the m_c units that a segment has in cluster c,
-arm a has a number that is hypergeometric: m_c drawn from n_c units, of which n_ac are of the arm.
+arm a has a number that is hypergeometric: m_c drawn from n_c units, n_ac of them in the arm.
 The numbers of clusters are independent, and the distribution of their sum is computed exactly.
 
 What cells mean for an estimate: remarks on their sizes.
@@ -91,7 +91,7 @@ def question_notes(
 ) -> list[Note]:
     """Questions that were not asked of as many units as published, overall and arm by arm.
 
-    A hash of the id decides, so that arms are asked alike. Half of the level is for all arms
+    A hash of the id decides, so that arms are asked equally. Half of the level is for all arms
     together, the other half for each (Bonferroni).
 
     Args:

@@ -3,8 +3,8 @@
 A column that is known of units, and was not made of what was released, reveals no more about a
 unit's response than its true outcome does. So in every segment the responses in a set B have, each
 by itself, a probability between min_y P(B|y) and max_y P(B|y) of the published channel. Where a
-segment has so many or so few of them that this has a probability of less than 1e-6, whatever the
-true outcomes are, the column follows from responses.
+segment has so many or so few of them that this has a probability of less than 1e-6, for any
+true outcomes, the column follows from responses.
 
 What is caught: any function of `response`, and thresholds of a debiased column (any function of it
 where all cells share a channel), with or without noise, that reveal more about responses than ε
@@ -157,7 +157,7 @@ def leak_surprises(column: ColumnCounts, channel: Channel, n_metrics: int) -> li
 
 
 def _thresholds(values: FloatArray) -> FloatArray:
-    """Values to cut at: as many as a channel has outputs, whatever the number of channels."""
+    """Values to cut at: as many as a channel has outputs, for any number of channels."""
     every = np.unique(values)
     probs = np.linspace(0, 1, values.shape[1] + 1)[1:-1]
     return np.unique(np.quantile(every, probs, method="lower"))

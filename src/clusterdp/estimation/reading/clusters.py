@@ -1,14 +1,14 @@
 """Private clusters: what units count by the label they were given, in means of true clusters.
 
 A unit of cluster c was given label ℓ with the published probability K(ℓ|c). Weights w on given
-labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, whatever else is true of it:
+labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, for any outcome:
 
     w = K⁻¹·1_c           counts units of cluster c as one, and all others as nothing,
     g_a = K⁻¹·(1/p(a|·))  counts units of arm a by the inverse of its probability in their cluster.
 
 The mean of an arm is a ratio, Σ w·ỹ/Σ w over its rows. Labels were drawn from words of their own,
 so that their noise and that of outcomes are independent. A row's w·(ỹ − mean) has both in it, and
-so has its square, which tells the variance.
+so has its square, which gives the variance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # The probability of a false positive about the shares of arms, as in `sample_ratio.py`.
 _LEVEL = 1e-3
-# The level of intervals that are told to have no bounds.
+# The level at which intervals are said to have no bounds.
 _USUAL = 0.95
 
 

@@ -1,9 +1,9 @@
 """Covariates as columns of a regression: numbers, categories, and what is missing of them.
 
-Rows with their covariates, cut by segments and arms.
+Rows with their covariates, by segments and arms.
 
 Of a row, a regression reads covariates and its **entry**: the profile and the response that it was
-counted by. Whatever else it needs is the same for all rows of an entry.
+counted by. All else it needs is the same for all rows of an entry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 50
 # How many classes of numbers a covariate is checked in.
 _CLASSES = 20
-# How many rows tell where to divide.
+# How many rows decide where to divide.
 _ROWS_OF_CLASSES = 100_000
 # The class of rows that lack a covariate.
 MISSING = 0
@@ -116,7 +116,7 @@ def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str,
             )
         if name not in schema:
             raise ParameterError(
-                f"Cannot adjust for {name!r}: there is no such column.{did_you_mean(name, schema)}"
+                f"Cannot adjust for {name!r}: no such column.{did_you_mean(name, schema)}"
             )
         if not (is_number(schema[name]) or _is_category(schema[name])):
             raise ParameterError(
@@ -181,7 +181,7 @@ def _is_category(kind: pl.DataType) -> bool:
 def _classes(numbers: FloatArray) -> CodeArray:
     """Numbers as a few classes in their order; `MISSING` where they are not finite.
 
-    Some rows, far apart, tell where to divide: how large classes are need not be exact.
+    Some rows, far apart, decide where to divide: how large classes are need not be exact.
     """
     known = np.isfinite(numbers)
     some = numbers if known.all() else numbers[known]
@@ -279,14 +279,14 @@ def _alike(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RowsBySegment:
-    """Rows of a question with the columns of a regression, cut by one dimension at a time.
+    """Rows of a question with the columns of a regression, by one dimension at a time.
 
     Segments of a dimension are asked for one after another, so its cut is kept until the next.
 
     Attributes:
         given: What is known of the rows.
         rows: Responses, and the columns of dimensions; axes `[row]`.
-        profiles: What profiles are of.
+        profiles: How profiles are made.
         n_responses: How many responses there can be.
         entries: The entry of each row, among all that there can be: its profile times the number of
             responses, plus its response; axes `[row]`.
@@ -311,7 +311,7 @@ class RowsBySegment:
 
         Args:
             rows: All rows, in their order.
-            request: What to cut by and to adjust for.
+            request: What to segment by and to adjust for.
             profiling: What profiles follow from.
             every: Counted rows, question by question.
 

@@ -3,7 +3,7 @@
 Units of a profile are in the same cell, fold and groups. Estimates read released rows as sums over
 profiles, so that fifty million rows become as many numbers as there are profiles.
 
-Which profile released rows are of.
+Which profile released rows belong to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profiles:
-    """Which cell, fold and groups each profile is of; axes of arrays `[profile]`.
+    """The cell, fold and groups of each profile; axes of arrays `[profile]`.
 
     Attributes:
         cells: Places in a flat `[cluster, arm]` array.
@@ -103,7 +103,7 @@ class ResponseCounts(NamedTuple):
         """The units of cells; axes `[cluster, arm]`.
 
         Args:
-            profiles: What profiles are of.
+            profiles: How profiles are made.
             n_outputs: How many outputs the channel has, to count those alone who were asked.
         """
         asked = True if n_outputs is None else self.responses < n_outputs
@@ -121,7 +121,7 @@ def spread_cells(of_cells: FloatArray, profiles: Profiles, arms: list[int]) -> F
 
 
 def times(terms: FloatArray, matrix: csr_array) -> FloatArray:
-    """A product over the last axis with a sparse matrix, whatever the axes before it."""
+    """A product over the last axis with a sparse matrix, for any axes before it."""
     flat = terms.reshape(math.prod(terms.shape[:-1]), terms.shape[-1])
     return np.asarray(flat @ matrix).reshape(*terms.shape[:-1], matrix.shape[1])
 
@@ -134,7 +134,7 @@ class Profiling:
     """What profiles are made of: as much as the published sums that are used distinguish.
 
     Attributes:
-        release: The release that rows are of.
+        release: The release of the rows.
         fold: The fold whose rows are used alone; None for all rows.
         levels: The breakdowns that sums are published of.
         names: The columns that a row's profile follows from.

@@ -1,4 +1,4 @@
-"""What an analyst asks for, whatever the metric: what to compare, to cut by and to adjust for."""
+"""What an analyst asks for, for any metric: what to compare, to segment by and to adjust for."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ExposureRequest(NamedTuple):
 
 
 class EstimateRequest(NamedTuple):
-    """What to estimate, whatever the metric.
+    """What to estimate, for any metric.
 
     Attributes:
         layout: The cells, with the control to compare with.
@@ -97,7 +97,7 @@ class EstimateRequest(NamedTuple):
         level: The confidence level.
         table: The analyst's frame, of any library; None if only passthrough columns are used.
         on: The column of ids in that frame; the release's own name by default.
-        dimensions: The columns to cut by, see `parse_dimensions`.
+        dimensions: The columns to segment by, see `parse_dimensions`.
         differences: What segments are compared with; None if with nothing.
         covariates: The columns to adjust for.
         exposure: The exposure; None without one.
@@ -142,7 +142,7 @@ class EstimateRequest(NamedTuple):
             )
 
     def _check_inversion(self, randomization_unit: str | None) -> None:
-        """Raise a ParameterError if something is asked for that private clusters do not tell."""
+        """Raise a ParameterError if private clusters do not identify what is asked for."""
         if self.inversion is None:
             return
         column, is_weighted = self.inversion.column, self.inversion.probs is not None
@@ -166,12 +166,12 @@ class EstimateRequest(NamedTuple):
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether anything is asked for that only rows tell."""
+        """Whether anything is asked for that only rows identify."""
         return bool(self.dimensions or self.covariates or self.exposure)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every column to cut by or to adjust for."""
+        """Every column to segment by or to adjust for."""
         return (*dimension_columns(self.known), *self.covariates)
 
     @property
@@ -212,7 +212,7 @@ class EstimateRequest(NamedTuple):
 
 
 def parse_dimensions(by: Any, release: Release) -> tuple[tuple[str, ...], ...]:
-    """What to cut by: each entry a column, or several that are crossed (`"tier,region"`).
+    """What to segment by: each entry a column, or several that are crossed (`"tier,region"`).
 
     A name that the release has itself is never split. Repeated entries count once.
     """
@@ -240,7 +240,7 @@ def parse_column_names(parameter: str, names: Any) -> tuple[str, ...]:
 def check_dimensions(
     schema: pl.Schema, dimensions: list[tuple[str, ...]], release: Release
 ) -> None:
-    """Raise a ParameterError unless segments can be cut by every column."""
+    """Raise a ParameterError unless every column can define segments."""
     columns = release.columns
     answers = (*answer_columns(release), *columns.debiased)
     reserved = {columns.unit, columns.arm, *answers, MATCHED}

@@ -81,7 +81,7 @@ def read_table(
         release: The release.
         segments: A frame of any library, or the path of a file.
         on: Its column of ids; that of the release by default.
-        used: The columns to cut by and to adjust for, of either.
+        used: The columns to segment by and to adjust for, of either.
 
     Raises:
         DataError: If there is no such column of ids.

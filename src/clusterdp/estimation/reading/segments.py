@@ -101,11 +101,11 @@ def read_rows(release: Release, request: EstimateRequest) -> list[RowCounts]:
 
     Args:
         release: A release of rows.
-        request: What to cut by, and which published sums are used.
+        request: What to segment by, and which published sums are used.
 
     Raises:
         DataError: If the analyst's table does not fit the release.
-        ParameterError: If there is no such column to cut by or to adjust for.
+        ParameterError: If there is no such column to segment by or to adjust for.
     """
     profiling = Profiling(release, request)
     public = profiling.names
@@ -133,8 +133,8 @@ def _pass_rows(
 
     Args:
         release: The release.
-        request: What to cut by and to adjust for.
-        public: The columns to count by, whatever is cut.
+        request: What to segment by and to adjust for.
+        public: The columns to count by, for any segments.
 
     Returns:
         Rows counted as each question reads them, by each of the finest dimensions; the rows
@@ -205,9 +205,9 @@ def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of
 
     Args:
         release: The release.
-        request: What to cut by.
+        request: What to segment by.
         question: The question.
-        tables: Rows counted by responses, and by what the finest dimensions cut by.
+        tables: Rows counted by responses, and by the columns of the finest dimensions.
         found: The first of these with profiles.
         covariates: The rows with what is adjusted for; None if nothing is.
     """

@@ -99,7 +99,7 @@ def _simultaneous(
 
 
 def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:
-    """Cells beside each other, each column as wide as its widest."""
+    """Cells next to each other, each column as wide as its widest."""
     widths = [max(map(len, cells)) for cells in columns]
     return ["  ".join(map(str.rjust, row, widths)) for row in zip(*columns, strict=True)]
 

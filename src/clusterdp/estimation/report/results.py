@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Estimate(Findings):
     """Effects of every arm against control, the overall ones first.
 
-    With one treatment arm, `effect`, `std_error` and `ci` are of its overall effect. Other effects
-    are selected by metric, arm and segment: `estimate["visit"]`, `estimate["B"]`,
-    `estimate["visit", "B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate
-    as a table. `Findings` lists its attributes.
+    With one treatment arm, `effect`, `std_error` and `ci` are those of its overall effect. Other
+    effects are selected by metric, arm and segment: `estimate["visit"]`, `estimate["B"]`,
+    `estimate["visit", "B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate as
+    a table. `Findings` lists its attributes.
     """
 
     __slots__ = ()
@@ -109,7 +109,7 @@ class Estimate(Findings):
         return forest_plot(self, path)
 
     def to_html(self) -> str:
-        """A page to share: a whole document that needs nothing beside itself."""
+        """A page to share: a whole, self-contained document."""
         from clusterdp.estimation.report.document import report_page
 
         return report_page(self)

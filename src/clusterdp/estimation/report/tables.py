@@ -46,7 +46,7 @@ def is_significant(effect: Effect, level: float) -> bool:
 
 
 def has_several_arms(estimate: Findings) -> bool:
-    """Whether effects are of more than one arm."""
+    """Whether there are effects of more than one arm."""
     return len({effect.of.arm for effect in estimate.effects}) > 1
 
 
@@ -66,7 +66,7 @@ def more_columns(estimate: Findings, effects: Sequence[Effect]) -> list[list[Col
 
 
 def _columns(estimate: Findings, effects: Sequence[Effect], names: Sequence[str]) -> list[Column]:
-    """What effects are of, and some columns of numbers; without those that have none."""
+    """What effects describe, and some columns of numbers; without those that have none."""
     percent = level_text(estimate)
     columns = labels(estimate, effects)
     for name in names:
@@ -117,7 +117,7 @@ _CELLS: dict[str, Callable[[Effect, MetricNumbers, float], str]] = {
 
 
 def labels(estimate: Findings, effects: Sequence[Effect]) -> list[Column]:
-    """What each effect is of, in as few columns as distinguish effects."""
+    """What each effect describes, in as few columns as distinguish effects."""
 
     def label(name: str, cells: list[object]) -> Column:
         return Column(plain_label(name), tuple(map(plain_label, cells)), is_label=True)
