@@ -73,10 +73,9 @@ class Paragraph(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Names with what is known of them, and notes on them."""
+    """Names with what is known of them."""
 
     pairs: Sequence[tuple[str, str]]
-    notes: Sequence[str] = ()
 
 
 class KeyNumbers(NamedTuple):
@@ -86,10 +85,16 @@ class KeyNumbers(NamedTuple):
 
 
 class Items(NamedTuple):
-    """A list of texts."""
+    """A list of texts; in terminals each begins with `mark`."""
 
     texts: Sequence[str]
     is_ordered: bool = False
+    mark: str = "- "
+
+
+def as_notes(texts: Sequence[str]) -> list[Items]:
+    """Notes to a reader; nothing where there are none."""
+    return [Items(texts, mark="note: ")] if texts else []
 
 
 class Table(NamedTuple):

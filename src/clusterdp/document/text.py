@@ -194,13 +194,11 @@ def to_lines(parts: Iterable[Part | Section], width: int | None = None) -> list[
                 lines += to_lines(inner, width)
             case Paragraph(text):
                 lines += wrapped(in_plain_text(text), width)
-            case Facts(pairs, notes):
-                lines += [*_fact_lines(pairs, width), *_note_lines(notes, width)]
-            case KeyNumbers(pairs):
+            case Facts(pairs) | KeyNumbers(pairs):
                 lines += _fact_lines(pairs, width)
-            case Items(texts):
+            case Items(texts, _, mark):
                 for text in texts:
-                    lines += wrapped(f"- {in_plain_text(text)}", width, _INDENT)
+                    lines += wrapped(f"{mark}{in_plain_text(text)}", width, " " * len(mark))
             case Table(title, rows, _, groups):
                 lines += wrapped(in_plain_text(title), width) if title else []
                 lines += aligned([tuple(map(in_plain_text, row)) for row in rows], width, groups)
@@ -225,12 +223,6 @@ def _fact_lines(pairs: Sequence[tuple[str, str]], width: int | None) -> list[str
         line
         for name, text in shown
         for line in wrapped(f"{name:{longest}}{_GAP}{text}", width, indent)
-    ]
-
-
-def _note_lines(notes: Sequence[str], width: int | None) -> list[str]:
-    return [
-        line for note in notes for line in wrapped(f"note: {in_plain_text(note)}", width, " " * 6)
     ]
 
 

@@ -25,6 +25,7 @@ from clusterdp.document.model import (
     Paragraph,
     Section,
     Table,
+    as_notes,
     code,
     in_code,
     strong,
@@ -436,9 +437,14 @@ def overview(view: FolderView) -> list[Part]:
         ("Privacy", str(terms.guarantee)),
         *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
     ]
-    notes = [Facts([], view.notes)] if view.notes else []
     shown = Facts([(name, text) for name, text in pairs if text])
-    return [Paragraph(f"{what}{day}"), Paragraph(size), view.seen.mde(), shown, *notes]
+    return [
+        Paragraph(f"{what}{day}"),
+        Paragraph(size),
+        view.seen.mde(),
+        shown,
+        *as_notes(view.notes),
+    ]
 
 
 def particulars(view: FolderView) -> list[Part | Section]:
