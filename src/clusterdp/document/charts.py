@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # In units of the drawing: a phone shows them a quarter smaller, a desk a third larger.
 _WIDTH, _PLOT_HEIGHT = 520.0, 260.0
-_RIGHT, _LINE, _FOOT = 24.0, 22.0, 48.0
+_RIGHT, _FOOT = 24.0, 48.0
 # About the width of a letter, of a bold one too, also where a phone shows it larger.
 _LETTER, _BOLD_LETTER = 8.2, 10.4
 # Of names at the ends of lines: letters that fit, and their distance from a line.
@@ -195,11 +195,12 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
         marked: The point that is marked; by default none. `mark_places` has places for others.
     """
     right, bottom = _right(lines), _TOP + _PLOT_HEIGHT
-    ends = [_down(y.scale, [_last(line.ys)])[0] for line in lines]
+    known = [[one for one in line.ys if math.isfinite(one)] for line in lines]
+    ends = [_down(y.scale, ys[-1:] or [math.nan])[0] for ys in known]
     parts = [text(y.title, 0, 14, class_="axis")]
     for place, written in zip(_down(y.scale, y.scale.ticks()), y.scale.ticks(), strict=True):
         parts += [
-            _flat(right, place, class_="grid"),
+            element("line", x1=_AT_NUMBERS, x2=right, y1=place, y2=place, class_="grid"),
             text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end", class_="axis"),
         ]
     parts += _x_axis(x, bottom, _AT_NUMBERS, right)
@@ -237,11 +238,6 @@ def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[S
     return [text(gap, left, max(found)[1] + 5, class_="cost")] if found else []
 
 
-def _last(values: Sequence[float]) -> float:
-    """The last value that is finite."""
-    return next((one for one in reversed(values) if math.isfinite(one)), math.nan)
-
-
 def _right(lines: Sequence[ChartLine]) -> float:
     """Where the plot ends, so that names of lines fit."""
     longest = max(min(len(line.name), _LONGEST_NAME) for line in lines)
@@ -270,11 +266,6 @@ def sure_chart(written: str) -> Svg:
     title = "How sure a reader can become"
     told = f"From 50% before reading the release to at most {written} after it."
     return drawing(parts, _WIDTH, _SURE_HEIGHT, title, told)
-
-
-def _flat(right: float, level: float, **attributes: str) -> Svg:
-    """A flat line that begins at the left of the plot."""
-    return element("line", x1=_AT_NUMBERS, x2=right, y1=level, y2=level, **attributes)
 
 
 def mark_places(lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Mark]:
@@ -329,17 +320,14 @@ def interval_chart(
         (place,) = x.scale.places([value])
         if 0 <= place <= 1:
             at = _across(x.scale, [value], _AT_LABELS)[0]
-            parts += [_between_labels(at, row, kind) for row in range(len(intervals))]
+            tops = [_ROW * row for row in range(len(intervals))]  # it goes on below each label
+            parts += [
+                element("line", x1=at, x2=at, y1=top + _LABEL, y2=top + _ROW + 6, class_=kind)
+                for top in tops
+            ]
     for row, one in enumerate(intervals):
         parts += _drawn_interval(one, x.scale, _ROW * row)
     return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
-
-
-def _between_labels(at: float, row: int, kind: str) -> Svg:
-    """The part of a vertical line that is beside an interval, below its label."""
-    return element(
-        "line", x1=at, x2=at, y1=_ROW * row + _LABEL, y2=_ROW * (row + 1) + 6, class_=kind
-    )
 
 
 def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
@@ -350,13 +338,13 @@ def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
 
 def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
     level = top + _INTERVAL_AT
-    places = scale.places([one.low, one.high])
-    low, high = _across(scale, [one.low, one.high], _AT_LABELS)
+    numbers = [one.low, one.high, one.estimate]
+    places, (low, high, dot) = scale.places(numbers), _across(scale, numbers, _AT_LABELS)
     parts = [
         text(_shortened(one.label, int(_WIDTH / _LETTER) - len(one.told)), 0, top + 14),
         text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
     ]
-    if np.isnan([one.estimate, one.low, one.high]).any():
+    if np.isnan(numbers).any():
         return parts
     muted = " muted" if one.is_muted else ""
     whisker = f"whisker{muted}"
@@ -367,11 +355,7 @@ def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
             tip = at + inward
             ends = f"M{tip:.1f} {level - 5:.1f}L{at:.1f} {level:.1f}L{tip:.1f} {level + 5:.1f}"
         parts.append(element("path", d=ends, class_=whisker, fill="none"))
-    (dot,), (place,) = (
-        _across(scale, [one.estimate], _AT_LABELS),
-        scale.places([one.estimate]),
-    )
-    if 0 <= place <= 1:
+    if 0 <= places[2] <= 1:
         parts.append(element("circle", cx=dot, cy=level, r=_RADIUS, class_=f"dot{muted}"))
     return parts
 
@@ -385,12 +369,12 @@ def interval_bar(one: Interval, scale: Scale, reference: float) -> Svg:
     """An interval in a table, with its dot, zero, and a reference, if that is a number."""
     lines = [("z", 0.0), *([] if math.isnan(reference) else [("o", reference)])]
     parts = [
-        element("path", class_=kind, d=f"M{_on_bar(scale, value):.0f} 0V{_BAR_HEIGHT:g}")
+        element("path", class_=kind, d=f"M{_on_bar(scale, [value])[0]:.0f} 0V{_BAR_HEIGHT:g}")
         for kind, value in lines
     ]
     if not math.isnan(one.low):
-        places = scale.places([one.low, one.high, one.estimate])
-        low, high, dot = (_on_bar(scale, value) for value in (one.low, one.high, one.estimate))
+        numbers = [one.low, one.high, one.estimate]
+        places, (low, high, dot) = scale.places(numbers), _on_bar(scale, numbers)
         line = f"M{low:.0f} {_BAR_MIDDLE:g}H{high:.0f}"
         for is_beyond, end, inward in ((places[0] < 0, low, 6), (places[1] > 1, high, -6)):
             if is_beyond:
@@ -405,20 +389,19 @@ def interval_bar(one: Interval, scale: Scale, reference: float) -> Svg:
 def bar_axis(scale: Scale) -> Svg:
     """The numbers of an axis above bars: its first, its last and zero."""
     ticks = scale.ticks()
-    zero, ends = min(ticks, key=abs), (ticks[0], ticks[-1])
-    is_apart = min(abs(_on_bar(scale, zero) - _on_bar(scale, end)) for end in ends) > _TICK_WIDTH
+    shown = [ticks[0], ticks[-1], min(ticks, key=abs)]
+    first, last, zero = _on_bar(scale, shown)
+    is_apart = min(abs(zero - first), abs(zero - last)) > _TICK_WIDTH
     parts = []
-    for tick in [*ends, *([zero] if is_apart else [])]:
-        at = _on_bar(scale, tick)
+    for tick, at in list(zip(shown, (first, last, zero), strict=True))[: 3 if is_apart else 2]:
         # So that it stays within the drawing.
         anchor = ("start", "middle", "middle", "end")[min(int(4 * at / _BAR_WIDTH), 3)]
         parts.append(text(short(tick), at, 13, text_anchor=anchor))
     return _unnamed_drawing(parts, _BAR_AXIS)
 
 
-def _on_bar(scale: Scale, value: float) -> float:
-    (at,) = _across(scale, [value], _BAR_SIDE, _BAR_WIDTH - _BAR_SIDE)
-    return at
+def _on_bar(scale: Scale, values: Sequence[float]) -> list[float]:
+    return _across(scale, values, _BAR_SIDE, _BAR_WIDTH - _BAR_SIDE)
 
 
 def _unnamed_drawing(parts: Sequence[str], height: float) -> Svg:

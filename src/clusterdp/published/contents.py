@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
     from clusterdp.outcomes.declaration import Outcome
+    from clusterdp.outcomes.finite import OutcomeSpace
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.visible import Visible
     from clusterdp.spec.columns import Columns
@@ -113,23 +114,20 @@ def question_texts(question: QuestionTerms) -> Iterator[str]:
 
 
 def _outcome_text(outcome: Outcome) -> str:
-    space = outcome.space
+    missing = " It may be missing; whether it is missing is protected." * outcome.may_be_missing
+    return f"{code(outcome.name)}: {_space_text(outcome.space)}.{missing}"
+
+
+def _space_text(space: OutcomeSpace | Number) -> str:
     if isinstance(space, Number):
-        text = (
+        return (
             f"a number from {shortest_decimal(space.low)} to {shortest_decimal(space.high)}. "
             "Values outside are clipped, and effects are on the clipped value"
         )
-    elif space.edges is not None:
-        text = (
-            f"bins with edges {_listed(space.edges)}. A value counts as its bin's: "
-            f"{_listed(space.values)}"
-        )
-    elif space.names is not None:
-        text = space.in_words
-    else:
-        text = f"one of {_listed(space.values)}"
-    missing = " It may be missing; whether it is missing is protected." * outcome.may_be_missing
-    return f"{code(outcome.name)}: {text}.{missing}"
+    values = _listed(space.values)
+    if space.edges is not None:
+        return f"bins with edges {_listed(space.edges)}. A value counts as its bin's: {values}"
+    return f"one of {values}" if space.names is None else space.in_words
 
 
 def _listed(values: tuple[float, ...]) -> str:
@@ -163,15 +161,16 @@ def asked_texts(manifest: Manifest) -> list[str]:
 def column_texts(view: FolderView) -> list[tuple[str, str]]:
     """The columns of rows in their order, and what they hold."""
     manifest, columns, named = view.manifest, view.columns, view.manifest.columns
-    texts = dict.fromkeys(columns.kept, "a public column")
-    texts |= {name: "a public column to segment by" for by in columns.breakdowns for name in by}
-    texts |= {named.unit: "the id of a unit", named.arm: "the arm that the unit was assigned to"}
-    if named.cluster is not None:
-        texts[named.cluster] = "the cluster of the unit, within which arms are compared"
-    if named.randomization_unit is not None:
-        texts[named.randomization_unit] = "the group that was assigned to an arm as a whole"
-    texts[FOLD] = f"one of {columns.folds} folds, by a hash of the id"
-    texts[QUESTION] = "the question that the unit was asked, by a hash of the id"
+    texts: dict[str | None, str] = {
+        **dict.fromkeys(columns.kept, "a public column"),
+        **{name: "a public column to segment by" for by in columns.breakdowns for name in by},
+        named.unit: "the id of a unit",
+        named.arm: "the arm that the unit was assigned to",
+        named.cluster: "the cluster of the unit, within which arms are compared",
+        named.randomization_unit: "the group that was assigned to an arm as a whole",
+        FOLD: f"one of {columns.folds} folds, by a hash of the id",
+        QUESTION: "the question that the unit was asked, by a hash of the id",
+    }
     private = {RESPONSE: "code of the randomized response; not an outcome"}
     if manifest.labels is not None and named.cluster is not None:
         true = code(str(manifest.true_cluster))

@@ -167,15 +167,12 @@ def _composition(manifest: Manifest) -> str:
 def measurement(view: FolderView) -> Section:
     """Outcomes, combinations, metrics; who was asked; and notes."""
     manifest = view.manifest
-    parts: list[Part] = []
-    if manifest.terms.has_pilot:
-        parts.append(
-            Paragraph(
-                "Declared ranges were narrowed by a pilot: a noisy histogram of all units. It took "
-                f"part of ε and is published in {code(PILOT)}."
-            )
-        )
+    pilot = Paragraph(
+        "Declared ranges were narrowed by a pilot: a noisy histogram of all units. It took part of "
+        f"ε and is published in {code(PILOT)}."
+    )
     measured = [text for question in manifest.questions for text in question_texts(question)]
+    parts: list[Part] = [pilot] if manifest.terms.has_pilot else []
     parts.append(Items([*measured, *missing_texts(view.columns), *view.notes]))
     asked = asked_texts(manifest)
     if asked:
@@ -366,10 +363,8 @@ def citation(view: FolderView) -> Section | None:
         "User-level results of a randomized experiment under label differential privacy, "
         f"epsilon = {rounded_up(manifest.guarantee.epsilon)}; {manifest.software}"
     )
-    fields = {"title": title}
-    if day is not None:
-        fields |= {"year": year, "month": str(day.month)}
-    fields |= {"howpublished": what, "note": f"Fingerprint {mark}"}
+    dated = {} if day is None else {"year": year, "month": str(day.month)}
+    fields = {"title": title, **dated, "howpublished": what, "note": f"Fingerprint {mark}"}
     lines = [
         f"  {name} = {{{''.join(_IN_BIBTEX.get(letter, letter) for letter in text)}}},"
         for name, text in fields.items()
@@ -451,23 +446,30 @@ def particulars(view: FolderView) -> list[Part | Section]:
     """What reviewers ask for: outcomes, mechanisms, breakdowns, files."""
     manifest, terms = view.manifest, view.manifest.terms
     declared = [question.outcomes.declared for question in manifest.questions]
-    pairs = []
-    for outcome in (one for each in declared for one in each.outcomes):
-        values = f"{parse_space(outcome.space).in_words}{', or missing' * outcome.may_be_missing}"
-        pairs.append(("Outcome", f"{outcome.name}: {values}"))
-    pairs += [("Constraint", text) for each in declared for text in each.constraints]
-    pairs += [("Metric", text) for each in declared for text in each.metrics]
-    if terms.labels is not None:
-        spent, whole = terms.labels.guarantee().epsilon, manifest.guarantee.epsilon
-        pairs.append(("Private clusters", f"take {spent:g} of ε = {whole:g}"))
-    pairs += list(_mechanism_facts(manifest))
-    for one in manifest.breakdowns:
-        groups = counted(len(one.sizes), "group")
-        pairs.append(("Breakdown", f"{', '.join(one.columns)} ({groups})"))
-    pairs += [("Folds", str(manifest.folds))] if manifest.folds > 1 else []
+    outcomes = [one for each in declared for one in each.outcomes]
+    values = [
+        f"{parse_space(one.space).in_words}{', or missing' * one.may_be_missing}"
+        for one in outcomes
+    ]
+    private = "" if terms.labels is None else f"{terms.labels.guarantee().epsilon:g}"
+    breakdowns = [
+        f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
+        for one in manifest.breakdowns
+    ]
     files = (f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items())
-    pairs += [("Files", ", ".join(files)), ("Written by", manifest.software)]
-    return [Facts(pairs), *visible_effects(view).parts[1:]]
+    pairs = [
+        *(("Outcome", f"{one.name}: {told}") for one, told in zip(outcomes, values, strict=True)),
+        *(("Constraint", text) for each in declared for text in each.constraints),
+        *(("Metric", text) for each in declared for text in each.metrics),
+        ("Private clusters", private and f"take {private} of ε = {manifest.guarantee.epsilon:g}"),
+        *_mechanism_facts(manifest),
+        *(("Breakdown", text) for text in breakdowns),
+        ("Folds", str(manifest.folds) if manifest.folds > 1 else ""),
+        ("Files", ", ".join(files)),
+        ("Written by", manifest.software),
+    ]
+    told = Facts([(name, text) for name, text in pairs if text])
+    return [told, *visible_effects(view).parts[1:]]
 
 
 def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -476,11 +478,9 @@ def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
         mechanism = question.mechanism
         numbers = mechanism.parameters(space).items()
         whole = f"{mechanism.name} ({', '.join(f'{name} {value:.6g}' for name, value in numbers)})"
-        if len(manifest.questions) == 1:
-            yield "Mechanism", whole
-        else:
-            asked = f"asked of {mechanism.asked_share:.1%} of units"
-            yield "Question", f"{', '.join(question.names)}: {asked}, {whole}"
+        asked = f"{', '.join(question.names)}: asked of {mechanism.asked_share:.1%} of units"
+        is_only = len(manifest.questions) == 1
+        yield ("Mechanism", whole) if is_only else ("Question", f"{asked}, {whole}")
 
 
 def _size(n_bytes: int) -> str:

@@ -27,12 +27,9 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
     from clusterdp.document.model import Table
-    from clusterdp.mechanisms.draw import Question
-    from clusterdp.outcomes.categories import Categories
     from clusterdp.precision.prediction import ExpectedVariance
     from clusterdp.precision.visible import ShownMetric, VisibleEffect
     from clusterdp.published.manifest import Manifest
-    from clusterdp.spec.spec import Expected
 
 
 # What is assumed where no outcome was declared to be likelier than another.
@@ -92,35 +89,33 @@ def what_is_visible(
     """
     compared, terms = layout.compared(), manifest.terms
     scenarios = [
-        Scenario(compared, space, _baseline(expected, space))
+        Scenario(
+            compared,
+            space,
+            uniform_baseline(space)
+            if expected is None
+            else ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis]),
+        )
         for space, expected in zip(terms.spaces, manifest.expected, strict=True)
     ]
-    precisions = tuple(
-        one
-        for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True)
-        for one in predict(
-            question.mechanism, scenario, _noise(question, scenario, channel, layout)
-        )
-    )
+    precisions: tuple[ExpectedVariance, ...] = ()
+    for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True):
+        noise = None
+        if channel is not None:  # the published one: to design one again takes long
+            used: Any = replace(channel, groups=channel.groups[layout.complete])
+            noise = RowNoise.from_channel(used, scenario, question.public_prior)
+        precisions += predict(question.mechanism, scenario, noise)
+    sights = [*visible_targets(precisions, compared)]
+    if manifest.labels is not None:
+        true_clusters = TrueClusters(str(manifest.true_cluster), manifest.labels)
+        sights += true_clusters.effects(precisions, layout)
     return Visible(
         metrics=tuple(metric for space in terms.spaces for metric in shown_metrics(space)),
         epsilon=rounded_up(manifest.guarantee.epsilon),
         precisions=precisions,
-        sights=[
-            *visible_targets(precisions, compared),
-            *_true_clusters(manifest, precisions, layout),
-        ],
+        sights=sights,
         assumed=_assumed(manifest, scenarios) + _weighted(manifest, layout),
     )
-
-
-def _true_clusters(
-    manifest: Manifest, precisions: Sequence[ExpectedVariance], layout: Layout
-) -> list[VisibleEffect]:
-    """What can be seen in true clusters, where clusters are private."""
-    if manifest.labels is None or manifest.true_cluster is None:
-        return []
-    return TrueClusters(manifest.true_cluster, manifest.labels).effects(precisions, layout)
 
 
 def _weighted(manifest: Manifest, layout: Layout) -> str:
@@ -133,23 +128,6 @@ def _weighted(manifest: Manifest, layout: Layout) -> str:
         f" Arms had different shares in private clusters, which multiplies variances by about "
         f"{factor:.3g}."
     )
-
-
-def _baseline(expected: Expected | None, space: Categories) -> ExpectedOutcomes:
-    """What outcomes were expected to be like."""
-    if expected is None:
-        return uniform_baseline(space)
-    return ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis])
-
-
-def _noise(
-    question: Question, scenario: Scenario, channel: Channel | None, layout: Layout
-) -> RowNoise | None:
-    """The noise of rows in the published channel: to design one again takes long."""
-    if channel is None:
-        return None
-    used: Any = replace(channel, groups=channel.groups[layout.complete])
-    return RowNoise.from_channel(used, scenario, question.public_prior)
 
 
 def _assumed(manifest: Manifest, scenarios: Sequence[Scenario]) -> str:
