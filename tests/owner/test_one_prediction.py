@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.published.contents import what_is_visible
 from clusterdp.published.folder import read_files
-from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:

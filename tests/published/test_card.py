@@ -17,8 +17,8 @@ from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import run
 from clusterdp.document.model import Paragraph, Section, code
 from clusterdp.published import document
+from clusterdp.published.contents import what_is_visible
 from clusterdp.published.folder import read_files
-from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.reading import open_folder
 from page_checks import assert_sound_page, page_text
 from pilot_runs import ASKED, PILOT, players

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from html import escape
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
-from clusterdp.document._svg import Svg, drawing, element, text
 from clusterdp.document.scales import Linear, Scale
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
     description: str,
     gap: str = "",
     marked: Marked | None = None,
-) -> Svg:
+) -> Markup:
     """Lines over an axis, each with its name at its end.
 
     Args:
@@ -197,37 +198,37 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
     right, bottom = _right(lines), _TOP + _PLOT_HEIGHT
     known = [[one for one in line.ys if math.isfinite(one)] for line in lines]
     ends = [_down(y.scale, ys[-1:] or [math.nan])[0] for ys in known]
-    parts = [text(y.title, 0, 14, class_="axis")]
+    parts = [_text(y.title, 0, 14, class_="axis")]
     for place, written in zip(_down(y.scale, y.scale.ticks()), y.scale.ticks(), strict=True):
         parts += [
-            element("line", x1=_AT_NUMBERS, x2=right, y1=place, y2=place, class_="grid"),
-            text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end", class_="axis"),
+            _element("line", x1=_AT_NUMBERS, x2=right, y1=place, y2=place, class_="grid"),
+            _text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end", class_="axis"),
         ]
     parts += _x_axis(x, bottom, _AT_NUMBERS, right)
     drawn = zip(lines, _DASHES, _apart([one + _ABOVE for one in ends], bottom), strict=False)
     for place, (line, dash, end) in enumerate(drawn):
         xs, ys = _across(x.scale, line.xs, _AT_NUMBERS, right), _down(y.scale, line.ys)
         path = _path(xs, ys)
-        inner = [element("path", d=path, fill="none", stroke_dasharray=dash, class_="line")]
+        inner = [_element("path", d=path, fill="none", stroke_dasharray=dash, class_="line")]
         if line.limits:
             least = _down(y.scale, line.limits)
-            inner[:0] = [element("path", d=_path(xs, least), fill="none", class_="limit")]
+            inner[:0] = [_element("path", d=_path(xs, least), fill="none", class_="limit")]
             if np.isfinite([*ys, *least]).all():
                 around = chain(zip(xs, ys, strict=True), reversed([*zip(xs, least, strict=True)]))
                 area = "L".join(f"{one:.1f} {other:.1f}" for one, other in around)
-                inner[:0] = [element("path", d=f"M{area}Z", class_="gap")]
+                inner[:0] = [_element("path", d=f"M{area}Z", class_="gap")]
         if math.isfinite(end):
             name = _shortened(line.name, _LONGEST_NAME)
-            inner.append(text(name, right + _AT_END, end + 4, class_="end"))
-        parts.append(element("g", "".join(inner), class_=f"s{place}"))
+            inner.append(_text(name, right + _AT_END, end + 4, class_="end"))
+        parts.append(_element("g", "".join(inner), class_=f"s{place}"))
     if gap:
         parts += _drawn_gap(gap, lines, x, y)
     if marked is not None:
         parts.append(_drawn_mark(mark_places(lines, x, y)[marked.point], marked))
-    return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+    return _drawing(parts, _WIDTH, bottom + _FOOT, title, description)
 
 
-def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Svg]:
+def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Markup]:
     """What the shaded gaps are, written into the widest one, near the left."""
     at, found = len(lines[0].xs) // 6, []
     for line in lines:
@@ -235,7 +236,7 @@ def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[S
         if math.isfinite(low - high):
             found.append((low - high, (low + high) / 2))
     (left,) = _across(x.scale, [lines[0].xs[at]], _AT_NUMBERS, _right(lines))
-    return [text(gap, left, max(found)[1] + 5, class_="cost")] if found else []
+    return [_text(gap, left, max(found)[1] + 5, class_="cost")] if found else []
 
 
 def _right(lines: Sequence[ChartLine]) -> float:
@@ -244,28 +245,28 @@ def _right(lines: Sequence[ChartLine]) -> float:
     return _WIDTH - 2 * _AT_END - _BOLD_LETTER * longest
 
 
-def sure_chart(written: str) -> Svg:
+def sure_chart(written: str) -> Markup:
     """A bar from 0 to 100%: how sure a reader is before, and can be after, as `89%`."""
     left, right, bottom = 16.0, _WIDTH - 30.0, _SURE_TOP + _SURE_BAR
     before, after = (left + (right - left) * place for place in (0.5, float(written[:-1]) / 100))
     parts = [
-        element(
+        _element(
             "rect", x=left, y=_SURE_TOP, width=right - left, height=_SURE_BAR, rx=4, class_="track"
         ),
-        element(
+        _element(
             "rect", x=left, y=_SURE_TOP, width=before - left, height=_SURE_BAR, class_="before"
         ),
-        element(
+        _element(
             "rect", x=before, y=_SURE_TOP, width=after - before, height=_SURE_BAR, class_="after"
         ),
-        text("50% before", before, 16, text_anchor="end"),
-        text(f"at most {written} after", after, bottom + 22, text_anchor="end", class_="cost"),
-        text("0%", left, bottom + 22, text_anchor="middle", class_="axis"),
-        text("100%", _WIDTH, 16, text_anchor="end", class_="axis"),
+        _text("50% before", before, 16, text_anchor="end"),
+        _text(f"at most {written} after", after, bottom + 22, text_anchor="end", class_="cost"),
+        _text("0%", left, bottom + 22, text_anchor="middle", class_="axis"),
+        _text("100%", _WIDTH, 16, text_anchor="end", class_="axis"),
     ]
     title = "How sure a reader can become"
     told = f"From 50% before reading the release to at most {written} after it."
-    return drawing(parts, _WIDTH, _SURE_HEIGHT, title, told)
+    return _drawing(parts, _WIDTH, _SURE_HEIGHT, title, told)
 
 
 def mark_places(lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Mark]:
@@ -288,23 +289,23 @@ def _apart(ys: Sequence[float], bottom: float) -> tuple[float, ...]:
     return tuple(found.values())
 
 
-def _drawn_mark(mark: Mark, marked: Marked) -> Svg:
+def _drawn_mark(mark: Mark, marked: Marked) -> Markup:
     """A line from the top to the axis, then dots, then their numbers, in the order of lines."""
-    parts = [element("line", x1=mark.x, x2=mark.x, y1=_TOP, y2=_TOP + _PLOT_HEIGHT)]
+    parts = [_element("line", x1=mark.x, x2=mark.x, y1=_TOP, y2=_TOP + _PLOT_HEIGHT)]
     parts += [
-        element("circle", cx=mark.x, cy=level, r=_RADIUS, class_=f"s{place}")
+        _element("circle", cx=mark.x, cy=level, r=_RADIUS, class_=f"s{place}")
         for place, level in enumerate(mark.ys)
     ]
     parts += [
-        text(written, mark.label_x, level, text_anchor=mark.anchor, data_slot=slot)
+        _text(written, mark.label_x, level, text_anchor=mark.anchor, data_slot=slot)
         for written, slot, level in zip(marked.texts, marked.slots, mark.label_ys, strict=True)
     ]
-    return element("g", "".join(parts), class_="mark")
+    return _element("g", "".join(parts), class_="mark")
 
 
 def interval_chart(
     intervals: Sequence[Interval], x: Axis, *, reference: float, title: str, description: str
-) -> Svg:
+) -> Markup:
     """Estimates below each other, each a dot with its interval.
 
     Args:
@@ -322,12 +323,12 @@ def interval_chart(
             at = _across(x.scale, [value], _AT_LABELS)[0]
             tops = [_ROW * row for row in range(len(intervals))]  # it goes on below each label
             parts += [
-                element("line", x1=at, x2=at, y1=top + _LABEL, y2=top + _ROW + 6, class_=kind)
+                _element("line", x1=at, x2=at, y1=top + _LABEL, y2=top + _ROW + 6, class_=kind)
                 for top in tops
             ]
     for row, one in enumerate(intervals):
         parts += _drawn_interval(one, x.scale, _ROW * row)
-    return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+    return _drawing(parts, _WIDTH, bottom + _FOOT, title, description)
 
 
 def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
@@ -336,27 +337,27 @@ def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
     return Axis(title, Linear.over([0.0, *values]))
 
 
-def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
+def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Markup]:
     level = top + _INTERVAL_AT
     numbers = [one.low, one.high, one.estimate]
     places, (low, high, dot) = scale.places(numbers), _across(scale, numbers, _AT_LABELS)
     parts = [
-        text(_shortened(one.label, int(_WIDTH / _LETTER) - len(one.told)), 0, top + 14),
-        text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
+        _text(_shortened(one.label, int(_WIDTH / _LETTER) - len(one.told)), 0, top + 14),
+        _text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
     ]
     if np.isnan(numbers).any():
         return parts
     muted = " muted" if one.is_muted else ""
     whisker = f"whisker{muted}"
-    parts.append(element("line", x1=low, x2=high, y1=level, y2=level, class_=whisker))
+    parts.append(_element("line", x1=low, x2=high, y1=level, y2=level, class_=whisker))
     for at, place, inward in ((low, places[0], 7), (high, places[1], -7)):
         ends = f"M{at:.1f} {level - 5:.1f}V{level + 5:.1f}"
         if not 0 <= place <= 1:
             tip = at + inward
             ends = f"M{tip:.1f} {level - 5:.1f}L{at:.1f} {level:.1f}L{tip:.1f} {level + 5:.1f}"
-        parts.append(element("path", d=ends, class_=whisker, fill="none"))
+        parts.append(_element("path", d=ends, class_=whisker, fill="none"))
     if 0 <= places[2] <= 1:
-        parts.append(element("circle", cx=dot, cy=level, r=_RADIUS, class_=f"dot{muted}"))
+        parts.append(_element("circle", cx=dot, cy=level, r=_RADIUS, class_=f"dot{muted}"))
     return parts
 
 
@@ -365,11 +366,11 @@ def _shortened(label: str, n_letters: int) -> str:
     return label if len(label) <= n_letters else f"{label[: max(n_letters - 1, 1)]}…"
 
 
-def interval_bar(one: Interval, scale: Scale, reference: float) -> Svg:
+def interval_bar(one: Interval, scale: Scale, reference: float) -> Markup:
     """An interval in a table, with its dot, zero, and a reference, if that is a number."""
     lines = [("z", 0.0), *([] if math.isnan(reference) else [("o", reference)])]
     parts = [
-        element("path", class_=kind, d=f"M{_on_bar(scale, [value])[0]:.0f} 0V{_BAR_HEIGHT:g}")
+        _element("path", class_=kind, d=f"M{_on_bar(scale, [value])[0]:.0f} 0V{_BAR_HEIGHT:g}")
         for kind, value in lines
     ]
     if not math.isnan(one.low):
@@ -380,13 +381,13 @@ def interval_bar(one: Interval, scale: Scale, reference: float) -> Svg:
             if is_beyond:
                 line += f"M{end + inward:.0f} 6L{end:.0f} {_BAR_MIDDLE:g}L{end + inward:.0f} 16"
         muted = " m" if one.is_muted else ""
-        parts.append(element("path", d=line, class_=f"w{muted}"))
+        parts.append(_element("path", d=line, class_=f"w{muted}"))
         if 0 <= places[2] <= 1:
-            parts.append(element("path", class_=f"d{muted}", d=f"M{dot:.0f} {_BAR_MIDDLE:g}h0"))
+            parts.append(_element("path", class_=f"d{muted}", d=f"M{dot:.0f} {_BAR_MIDDLE:g}h0"))
     return _unnamed_drawing(parts, _BAR_HEIGHT)
 
 
-def bar_axis(scale: Scale) -> Svg:
+def bar_axis(scale: Scale) -> Markup:
     """The numbers of an axis above bars: its first, its last and zero."""
     ticks = scale.ticks()
     shown = [ticks[0], ticks[-1], min(ticks, key=abs)]
@@ -396,7 +397,7 @@ def bar_axis(scale: Scale) -> Svg:
     for tick, at in list(zip(shown, (first, last, zero), strict=True))[: 3 if is_apart else 2]:
         # So that it stays within the drawing.
         anchor = ("start", "middle", "middle", "end")[min(int(4 * at / _BAR_WIDTH), 3)]
-        parts.append(text(short(tick), at, 13, text_anchor=anchor))
+        parts.append(_text(short(tick), at, 13, text_anchor=anchor))
     return _unnamed_drawing(parts, _BAR_AXIS)
 
 
@@ -404,23 +405,23 @@ def _on_bar(scale: Scale, values: Sequence[float]) -> list[float]:
     return _across(scale, values, _BAR_SIDE, _BAR_WIDTH - _BAR_SIDE)
 
 
-def _unnamed_drawing(parts: Sequence[str], height: float) -> Svg:
+def _unnamed_drawing(parts: Sequence[str], height: float) -> Markup:
     """A drawing of what a table says in numbers too."""
     box = f"0 0 {_BAR_WIDTH:g} {height:g}"
-    return element("svg", "".join(parts), viewBox=box, aria_hidden="true")
+    return _element("svg", "".join(parts), viewBox=box, aria_hidden="true")
 
 
-def _x_axis(x: Axis, bottom: float, left: float, right: float = _WIDTH - _RIGHT) -> list[Svg]:
-    parts: list[Svg] = [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
+def _x_axis(x: Axis, bottom: float, left: float, right: float = _WIDTH - _RIGHT) -> list[Markup]:
+    parts: list[Markup] = [_element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
     ticks = x.scale.ticks()
     for at, written in zip(_across(x.scale, ticks, left, right), map(x.write, ticks), strict=True):
         inside = max(at, _LETTER / 2 * len(written))
         parts += [
-            element("line", x1=at, x2=at, y1=bottom, y2=bottom + 5, class_="axis"),
-            text(written, inside, bottom + 20, text_anchor="middle"),
+            _element("line", x1=at, x2=at, y1=bottom, y2=bottom + 5, class_="axis"),
+            _text(written, inside, bottom + 20, text_anchor="middle"),
         ]
     middle = (left + right) / 2
-    parts.append(text(x.title, middle, bottom + 41, text_anchor="middle", class_="axis"))
+    parts.append(_text(x.title, middle, bottom + 41, text_anchor="middle", class_="axis"))
     return parts
 
 
@@ -442,3 +443,45 @@ def _path(xs: Sequence[float], ys: Sequence[float]) -> str:
     return "".join(
         f"{step}{x:.1f} {y:.1f}" for step, x, y in zip(found, xs, ys, strict=True) if np.isfinite(y)
     )
+
+
+def _element(name: str, content: str = "", **attributes: float | str) -> Markup:
+    """An element; `_` in the name of an attribute stands for `-`, and one at its end for nothing.
+
+    Args:
+        name: Of the element.
+        content: What is in it, escaped already.
+        **attributes: Numbers are written with one digit after the point.
+    """
+    listed = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_written(value)}"'
+        for key, value in attributes.items()
+    )
+    made = f"<{name}{listed}>{content}</{name}>" if content else f"<{name}{listed}/>"
+    return Markup(made)  # noqa: S704 - escaped here, and by who gives the content
+
+
+def _text(content: str, x: float, y: float, **attributes: float | str) -> Markup:
+    """A line of text."""
+    return _element("text", escape(content), x=x, y=y, **attributes)
+
+
+def _drawing(
+    parts: Sequence[str], width: float, height: float, title: str, description: str
+) -> Markup:
+    """A drawing that screen readers read as one image, by its title and description."""
+    head = [_element("title", escape(title)), _element("desc", escape(description))]
+    return _element(
+        "svg",
+        "".join([*head, *parts]),
+        role="img",
+        aria_label=f"{title}. {description}",
+        viewBox=f"0 0 {_written(width)} {_written(height)}",
+        class_="chart",
+    )
+
+
+def _written(value: float | str) -> str:
+    if isinstance(value, str):
+        return escape(value)
+    return f"{value:.1f}".replace("-0.0", "0.0").removesuffix(".0")

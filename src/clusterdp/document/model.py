@@ -17,7 +17,7 @@ from clusterdp._text import plain_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clusterdp.document._svg import Svg
+    from markupsafe import Markup
 
 _CODE, _STRONG = "\x02", "\x03"
 
@@ -124,7 +124,7 @@ class Code(NamedTuple):
 class Chart(NamedTuple):
     """A drawing with its caption. Where nothing can be drawn, it is left out."""
 
-    drawing: Svg
+    drawing: Markup
     caption: str
 
 
@@ -144,7 +144,7 @@ class DrawnRow(NamedTuple):
     group: str
     value: str
     size: int
-    drawing: Svg
+    drawing: Markup
     cells: tuple[str, ...]
 
 
@@ -153,7 +153,7 @@ class DrawnTable(NamedTuple):
 
     name: str
     header: tuple[str, ...]
-    axis: Svg
+    axis: Markup
     overall: Sequence[DrawnRow]
     rows: Sequence[DrawnRow]
 

@@ -297,9 +297,14 @@ class Ledger:
             release_id = _unused_id(transaction, entries)
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
             spent = {"epsilon": balance.basic.epsilon, "delta": balance.basic.delta}
-            content = {"population": name, **msgspec.to_builtins(terms), **about}
-            content |= {"spent_before": spent, "claim": key.claim()}
-            content["key_sha256"] = sha256(stored).hexdigest()
+            content = {
+                "population": name,
+                **msgspec.to_builtins(terms),
+                **about,
+                "spent_before": spent,
+                "claim": key.claim(),
+                "key_sha256": sha256(stored).hexdigest(),
+            }
             entry = transaction.append(event="reserved", release_id=release_id, content=content)
             kept = Secrets(key=stored, place=place, host=worker_name(place))
             transaction.add_secrets(release_id, kept)

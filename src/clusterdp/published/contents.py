@@ -1,18 +1,32 @@
-"""What is in a published folder, in words: its outcomes, the columns of its rows, its files."""
+"""What is in a published folder, in words: outcomes, columns, files, and what can be detected."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from clusterdp._text import shortest_decimal
+from clusterdp.cells.assignment import inflation
 from clusterdp.document.model import code, in_code, strong
 from clusterdp.outcomes.number import Number
+from clusterdp.precision.expected import ExpectedOutcomes, Scenario, uniform_baseline
+from clusterdp.precision.forecast import predict
+from clusterdp.precision.row_noise import RowNoise
+from clusterdp.precision.visible import (
+    TrueClusters,
+    mde_columns,
+    mde_table,
+    shown_metrics,
+    visible_rows,
+    visible_targets,
+)
+from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._recipes import folder_of, row_files
 from clusterdp.published.notes import release_notes
-from clusterdp.published.visible import what_is_visible
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, question_name
 from clusterdp.storage.folder import (
     CELLS,
@@ -30,10 +44,12 @@ if TYPE_CHECKING:
 
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
+    from clusterdp.document.model import Table
     from clusterdp.outcomes.declaration import Outcome
     from clusterdp.outcomes.finite import OutcomeSpace
+    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.visible import ShownMetric, VisibleEffect
     from clusterdp.published.manifest import Manifest
-    from clusterdp.published.visible import Visible
     from clusterdp.spec.columns import Columns
     from clusterdp.spec.terms import QuestionTerms
     from clusterdp.storage.folder import FileSum
@@ -44,6 +60,125 @@ _MOST_VALUES = 8
 # Of more files of rows than this, the number is told.
 _MOST_PARTS = 12
 _FINGERPRINT = 16
+# What is assumed where no outcome was declared to be likelier than another.
+_UNIFORM = "No baseline was declared, so all values are assumed equally likely."
+# The segment that a table of minimum detectable effects shows first.
+_SHOWN_SEGMENT = 0.1
+
+
+class Visible(NamedTuple):
+    """What to expect of effects.
+
+    Attributes:
+        metrics: The metrics.
+        epsilon: The ε of the release, as text.
+        precisions: What to expect of effects on each metric.
+        sights: All units, groups and segments.
+        assumed: What was assumed of outcomes.
+    """
+
+    metrics: tuple[ShownMetric, ...]
+    epsilon: str
+    precisions: tuple[ExpectedVariance, ...]
+    sights: list[VisibleEffect]
+    assumed: str
+
+    def mde(self) -> Table:
+        """Minimum detectable effects on every metric: all units, groups and segments."""
+        columns = mde_columns(self.sights, _SHOWN_SEGMENT)
+        return mde_table(self.metrics, columns, f"ε = {self.epsilon}")
+
+    def tables(self) -> list[list[tuple[str, ...]]]:
+        """A table for each metric: a header, then a row for each target."""
+        return [
+            visible_rows(self.sights, metric, place) for place, metric in enumerate(self.metrics)
+        ]
+
+    def to_dict(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """The same as plain values, by sight and metric."""
+        return {
+            one.name: {
+                metric.name: found.to_dict()
+                for metric, found in zip(self.metrics, one.predictions, strict=True)
+            }
+            for one in self.sights
+        }
+
+
+def what_is_visible(
+    manifest: Manifest, layout: Layout, channels: Sequence[Channel | None]
+) -> Visible:
+    """What to expect of effects, if outcomes are as the owner expected.
+
+    Args:
+        manifest: Of the release.
+        layout: Its cells.
+        channels: Those of the rows, question by question; None if there are no rows.
+    """
+    compared, terms = layout.compared(), manifest.terms
+    scenarios = [
+        Scenario(
+            compared,
+            space,
+            uniform_baseline(space)
+            if expected is None
+            else ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis]),
+        )
+        for space, expected in zip(terms.spaces, manifest.expected, strict=True)
+    ]
+    precisions: tuple[ExpectedVariance, ...] = ()
+    for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True):
+        noise = None
+        if channel is not None:  # the published one: to design one again takes long
+            used: Any = replace(channel, groups=channel.groups[layout.complete])
+            noise = RowNoise.from_channel(used, scenario, question.public_prior)
+        precisions += predict(question.mechanism, scenario, noise)
+    sights = [*visible_targets(precisions, compared)]
+    if manifest.labels is not None:
+        true_clusters = TrueClusters(str(manifest.true_cluster), manifest.labels)
+        sights += true_clusters.effects(precisions, layout)
+    return Visible(
+        metrics=tuple(metric for space in terms.spaces for metric in shown_metrics(space)),
+        epsilon=rounded_up(manifest.guarantee.epsilon),
+        precisions=precisions,
+        sights=sights,
+        assumed=_assumed(manifest, scenarios) + _weighted(manifest, layout),
+    )
+
+
+def _weighted(manifest: Manifest, layout: Layout) -> str:
+    """What is said of private clusters that have probabilities of arms of their own."""
+    if manifest.labels is None or manifest.assignment is None:
+        return ""
+    weights = manifest.labels.inverse(layout.clusters) @ (1 / np.array(manifest.assignment))
+    factor = inflation(weights, layout.sizes)
+    return (
+        f" Arms had different shares in private clusters, which multiplies variances by about "
+        f"{factor:.3g}."
+    )
+
+
+def _assumed(manifest: Manifest, scenarios: Sequence[Scenario]) -> str:
+    """What was assumed of outcomes, in a line."""
+    said: list[str] = []
+    unknown: list[str] = []
+    for space, scenario in zip(manifest.terms.spaces, scenarios, strict=True):
+        if not scenario.baseline.is_declared:
+            unknown += space.declared.names
+            continue
+        named = zip(shown_metrics(space), scenario.moments(), strict=True)
+        said += [f"{metric.name} {metric.level(mean)}" for metric, (mean, _) in named]
+    whose = "the pilot's means" if manifest.terms.has_pilot else "the owner's baselines"
+    assumed = f"Assumes {whose}: {', '.join(said)}." if said else _UNIFORM
+    if said and unknown:
+        assumed += f" All values of {', '.join(unknown)} are assumed equally likely."
+    assigned = scenarios[0].layout.assigned
+    if assigned is not None:
+        assumed += (
+            f" Arms were assigned by {manifest.columns.randomization_unit}; "
+            f"{100 * assigned.correlation:.3g}% of the variance is between its groups."
+        )
+    return assumed
 
 
 @dataclass(frozen=True, kw_only=True)
