@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import textwrap
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp._text import plain_text
@@ -122,30 +123,29 @@ def _fits(lines: list[str], width: int) -> bool:
 def _stacked(columns: Sequence[Column], width: int) -> tuple[list[str], tuple[str, ...]]:
     """Each row as its labels in a line, and its other cells with their names below."""
     labels = [column for column in columns if column.is_label]
-    kept = sorted((c for c in columns if not c.is_label), key=lambda column: column.rank)
-    entries = [f"{column.name} {{:>{max(map(len, column.cells))}}}" for column in kept]
-    shown: list[list[int]] = [[]]
-    inner = width - 2 * len(_INDENT)
-    for index, column in enumerate(kept):
-        together = [*shown[-1], index]
-        lengths = [len(kept[one].name) + 1 + max(map(len, kept[one].cells)) for one in together]
-        fits = sum(lengths) + len(_GAP) * (len(together) - 1) <= inner
-        if fits and not column.starts_line:
+    others = sorted((one for one in columns if not one.is_label), key=lambda one: one.rank)
+    shown: list[list[list[str]]] = [[]]
+    hidden = list(others)
+    for column in others:
+        longest = max(map(len, column.cells))
+        texts = [f"{column.name} {cell:>{longest}}" for cell in column.cells]
+        together = [*shown[-1], texts]
+        n_letters = sum(len(one[0]) for one in together) + len(_GAP) * (len(together) - 1)
+        if n_letters <= width - 2 * len(_INDENT) and not column.starts_line:
             shown[-1] = together
         elif column.rank == 0 or len(shown) < _STACKED_LINES:
-            shown.append([index])
+            shown.append([texts])
         else:
             break
-    n_shown = sum(map(len, shown))
+        hidden.remove(column)
     lines = []
     for row in range(len(columns[0].cells)):
         label = ", ".join(f"{column.name} {column.cells[row]}" for column in labels)
         lines += wrapped(_INDENT + label, width, 2 * _INDENT) if label else []
         for together in shown:
-            cells = (entries[one].format(kept[one].cells[row]) for one in together)
-            lines += wrapped(2 * _INDENT + _GAP.join(cells), width, 3 * _INDENT)
-    names = {column.name for column in kept[n_shown:]}
-    return lines, tuple(column.name for column in columns if column.name in names)
+            cells = _GAP.join(texts[row] for texts in together)
+            lines += wrapped(2 * _INDENT + cells, width, 3 * _INDENT)
+    return lines, tuple(column.name for column in columns if column in hidden)
 
 
 def aligned(
@@ -160,13 +160,11 @@ def aligned(
     """
     labels, *others = zip(*rows, strict=True)
     first = Column("", labels, is_label=True).lines(())
-    columns = [Column("", cells).lines(()) for cells in others]
-    named = groups or [("", 1)] * len(columns)
-    blocks, place = [], 0
-    for name, span in named:
-        lines = [_GAP.join(cells) for cells in zip(*columns[place : place + span], strict=True)]
+    columns = iter([Column("", cells).lines(()) for cells in others])
+    blocks = []
+    for name, span in groups or [("", 1)] * len(others):
+        lines = [_GAP.join(cells) for cells in zip(*islice(columns, span), strict=True)]
         blocks.append([*([name.center(len(lines[0])).rstrip()] if groups else []), *lines])
-        place += span
     labelled = [*([""] if groups else []), *first]
     found: list[str] = []
     while True:

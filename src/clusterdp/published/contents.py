@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from clusterdp.precision.visible import (
     mde_columns,
     mde_table,
     shown_metrics,
-    visible_rows,
     visible_targets,
 )
 from clusterdp.privacy.statement import rounded_up
@@ -66,86 +65,6 @@ _UNIFORM = "No baseline was declared, so all values are assumed equally likely."
 _SHOWN_SEGMENT = 0.1
 
 
-class Visible(NamedTuple):
-    """What to expect of effects.
-
-    Attributes:
-        metrics: The metrics.
-        epsilon: The ε of the release, as text.
-        precisions: What to expect of effects on each metric.
-        sights: All units, groups and segments.
-        assumed: What was assumed of outcomes.
-    """
-
-    metrics: tuple[ShownMetric, ...]
-    epsilon: str
-    precisions: tuple[ExpectedVariance, ...]
-    sights: list[VisibleEffect]
-    assumed: str
-
-    def mde(self) -> Table:
-        """Minimum detectable effects on every metric: all units, groups and segments."""
-        columns = mde_columns(self.sights, _SHOWN_SEGMENT)
-        return mde_table(self.metrics, columns, f"ε = {self.epsilon}")
-
-    def tables(self) -> list[list[tuple[str, ...]]]:
-        """A table for each metric: a header, then a row for each target."""
-        return [
-            visible_rows(self.sights, metric, place) for place, metric in enumerate(self.metrics)
-        ]
-
-    def to_dict(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """The same as plain values, by sight and metric."""
-        return {
-            one.name: {
-                metric.name: found.to_dict()
-                for metric, found in zip(self.metrics, one.predictions, strict=True)
-            }
-            for one in self.sights
-        }
-
-
-def what_is_visible(
-    manifest: Manifest, layout: Layout, channels: Sequence[Channel | None]
-) -> Visible:
-    """What to expect of effects, if outcomes are as the owner expected.
-
-    Args:
-        manifest: Of the release.
-        layout: Its cells.
-        channels: Those of the rows, question by question; None if there are no rows.
-    """
-    compared, terms = layout.compared(), manifest.terms
-    scenarios = [
-        Scenario(
-            compared,
-            space,
-            uniform_baseline(space)
-            if expected is None
-            else ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis]),
-        )
-        for space, expected in zip(terms.spaces, manifest.expected, strict=True)
-    ]
-    precisions: tuple[ExpectedVariance, ...] = ()
-    for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True):
-        noise = None
-        if channel is not None:  # the published one: to design one again takes long
-            used: Any = replace(channel, groups=channel.groups[layout.complete])
-            noise = RowNoise.from_channel(used, scenario, question.public_prior)
-        precisions += predict(question.mechanism, scenario, noise)
-    sights = [*visible_targets(precisions, compared)]
-    if manifest.labels is not None:
-        true_clusters = TrueClusters(str(manifest.true_cluster), manifest.labels)
-        sights += true_clusters.effects(precisions, layout)
-    return Visible(
-        metrics=tuple(metric for space in terms.spaces for metric in shown_metrics(space)),
-        epsilon=rounded_up(manifest.guarantee.epsilon),
-        precisions=precisions,
-        sights=sights,
-        assumed=_assumed(manifest, scenarios) + _weighted(manifest, layout),
-    )
-
-
 def _weighted(manifest: Manifest, layout: Layout) -> str:
     """What is said of private clusters that have probabilities of arms of their own."""
     if manifest.labels is None or manifest.assignment is None:
@@ -187,7 +106,10 @@ class FolderView:
 
     Attributes:
         manifest: Of the release.
-        seen: What to expect of effects.
+        metrics: The metrics.
+        precisions: What to expect of effects on each metric, if outcomes are as the owner expected.
+        targets: The same for all units, groups and segments.
+        assumed: What was assumed of outcomes.
         notes: What a reader should know.
         files: The names of its files of rows, other files among them or not.
         sums: The checksums of all files but index.html and the manifest, by name; empty before
@@ -195,7 +117,10 @@ class FolderView:
     """
 
     manifest: Manifest
-    seen: Visible
+    metrics: tuple[ShownMetric, ...]
+    precisions: tuple[ExpectedVariance, ...]
+    targets: list[VisibleEffect]
+    assumed: str
     notes: Sequence[str]
     files: Collection[str] = ()
     sums: Mapping[str, FileSum] = field(default_factory=dict)
@@ -205,11 +130,52 @@ class FolderView:
         cls, manifest: Manifest, layout: Layout, channels: Sequence[Channel | None]
     ) -> FolderView:
         """From a manifest, cells and the channels of rows; None where there are no rows."""
+        compared, terms = layout.compared(), manifest.terms
+        scenarios = [
+            Scenario(
+                compared,
+                space,
+                uniform_baseline(space)
+                if expected is None
+                else ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis]),
+            )
+            for space, expected in zip(terms.spaces, manifest.expected, strict=True)
+        ]
+        precisions: tuple[ExpectedVariance, ...] = ()
+        for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True):
+            noise = None
+            if channel is not None:  # the published one: to design one again takes long
+                used: Any = replace(channel, groups=channel.groups[layout.complete])
+                noise = RowNoise.from_channel(used, scenario, question.public_prior)
+            precisions += predict(question.mechanism, scenario, noise)
+        targets = [*visible_targets(precisions, compared)]
+        if manifest.labels is not None:
+            true_clusters = TrueClusters(str(manifest.true_cluster), manifest.labels)
+            targets += true_clusters.effects(precisions, layout)
         return cls(
             manifest=manifest,
-            seen=what_is_visible(manifest, layout, channels),
+            metrics=tuple(metric for space in terms.spaces for metric in shown_metrics(space)),
+            precisions=precisions,
+            targets=targets,
+            assumed=_assumed(manifest, scenarios) + _weighted(manifest, layout),
             notes=release_notes(manifest, layout, channels),
         )
+
+    def mde(self) -> Table:
+        """Minimum detectable effects on every metric: all units, groups and segments."""
+        columns = mde_columns(self.targets, _SHOWN_SEGMENT)
+        epsilon = rounded_up(self.manifest.guarantee.epsilon)
+        return mde_table(self.metrics, columns, f"ε = {epsilon}")
+
+    def visible(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """What to expect of effects as plain values, by target and metric."""
+        return {
+            one.name: {
+                metric.name: found.to_dict()
+                for metric, found in zip(self.metrics, one.predictions, strict=True)
+            }
+            for one in self.targets
+        }
 
     @cached_property
     def columns(self) -> Columns:
@@ -327,39 +293,40 @@ def column_texts(view: FolderView) -> list[tuple[str, str]]:
 
 def file_texts(view: FolderView) -> dict[str, str]:
     """What is in each file, by its name; that of the rows first."""
-    manifest, found = view.manifest, {}
-    questions = manifest.terms.pairs
+    manifest, questions = view.manifest, view.manifest.terms.pairs
     statistics = [one for question in questions for one in question.mechanism.statistics]
     words = [one.in_words for one in statistics if one.level is None]
-    if view.has_rows:
-        of_rows = [question.rows for question in questions]
-        words += [one.cells_in_words for one in of_rows]
-        published = ", ".join(map(code, view.columns.published))
-        remarks = " ".join(dict.fromkeys(one.released_in_words for one in of_rows))
-        found[folder_of(view.rows)] = f"one row per unit: {published}. {in_code(remarks)}"
-    per = "arm" if manifest.columns.cluster is None else "cluster and arm"
-    found[CELLS] = f"one row per {per}: its size, {in_code(', '.join(dict.fromkeys(words)))}."
+    of_rows = [question.rows for question in questions if view.has_rows]
+    words += [one.cells_in_words for one in of_rows]
+    remarks = in_code(" ".join(dict.fromkeys(one.released_in_words for one in of_rows)))
     levels = [level for level in view.levels if level is not None]
-    if levels:
-        of = ", ".join("of all units" if not by else f"by {', '.join(by)}" for by in levels)
-        found[TOTALS] = (
+    of = ", ".join("of all units" if not by else f"by {', '.join(by)}" for by in levels)
+    per = "arm" if manifest.columns.cluster is None else "cluster and arm"
+    texts = {
+        folder_of(view.rows): of_rows
+        and f"one row per unit: {', '.join(map(code, view.columns.published))}. {remarks}",
+        CELLS: f"one row per {per}: its size, {in_code(', '.join(dict.fromkeys(words)))}.",
+        TOTALS: levels
+        and (
             f"noisy totals {of}; of each group, fold and arm the sum of every metric "
             f"({code('noisy_sum')}), where a unit counts as often as the {code('weight')} of its "
             "cell says."
-        )
-    if manifest.terms.has_pilot:
-        found[PILOT] = (
+        ),
+        PILOT: manifest.terms.has_pilot
+        and (
             "how many units have outcomes in each bin, with noise; each bin by the values at its "
             "lower ends. It sets the ranges of numbers and the randomizer."
-        )
-    if any(question.mechanism.designs_rows for question in questions):
-        found[CHANNELS] = (
+        ),
+        CHANNELS: any(question.mechanism.designs_rows for question in questions)
+        and (
             f"of each randomizer and response, what it counts as in each metric ({code('decode')}) "
             f"and P(response given each category) × 2^48 ({code('weights')})."
-        )
-    found[README] = "what this is, how to use it with any software, and what you can detect."
-    found[INDEX] = "the same for a browser, with charts and checksums."
-    return found | {MANIFEST: "all of this for programs, with checksums."}
+        ),
+        README: "what this is, how to use it with any software, and what you can detect.",
+        INDEX: "the same for a browser, with charts and checksums.",
+        MANIFEST: "all of this for programs, with checksums.",
+    }
+    return {name: str(text) for name, text in texts.items() if text}
 
 
 def file_sums(view: FolderView) -> list[tuple[str, str, str]]:

@@ -32,6 +32,7 @@ from clusterdp.document.model import (
 )
 from clusterdp.document.scales import Logarithmic
 from clusterdp.outcomes.declaration import parse_space
+from clusterdp.precision.visible import visible_rows
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._recipes import cautions, folder_of, recipes, sum_queries
 from clusterdp.published.contents import (
@@ -286,13 +287,12 @@ def restrictions(view: FolderView) -> Section:
 
 def visible_effects(view: FolderView) -> Section:
     """Minimum detectable effects, in short and metric by metric."""
-    seen = view.seen
     several = "With several arms, numbers are for the least precise one. "
     about = (
-        f"{seen.assumed} {several * (len(view.manifest.arms) > 2)}Effects on shares are in "
+        f"{view.assumed} {several * (len(view.manifest.arms) > 2)}Effects on shares are in "
         "percentage points (pp)."
     )
-    parts: list[Part | Section] = [seen.mde(), Paragraph(about, "soft")]
+    parts: list[Part | Section] = [view.mde(), Paragraph(about, "soft")]
     grouped_by = join_names([" × ".join(level) for level in view.levels if level])
     if grouped_by:
         text = (
@@ -300,8 +300,8 @@ def visible_effects(view: FolderView) -> Section:
             "precise than in other segments of their size."
         )
         parts.append(Paragraph(text))
-    pairs = zip(seen.precisions, seen.metrics, seen.tables(), strict=True)
-    for precision, metric, rows in pairs:
+    for index, (precision, metric) in enumerate(zip(view.precisions, view.metrics, strict=True)):
+        rows = visible_rows(view.targets, metric, index)
         table = Table(f"Minimum detectable effect on {metric.name}", rows)
         parts.append(Section(code(metric.name), [*_chart(metric, precision), table]))
     return Section("What you can detect", parts, "see")
@@ -436,7 +436,7 @@ def overview(view: FolderView) -> list[Part]:
     return [
         Paragraph(f"{what}{day}"),
         Paragraph(size),
-        view.seen.mde(),
+        view.mde(),
         shown,
         *as_notes(view.notes),
     ]
