@@ -19,7 +19,7 @@ from markupsafe import Markup
 from clusterdp.document.scales import Linear, Scale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 # In units of the drawing: a phone shows them a quarter smaller, a desk a third larger.
@@ -103,20 +103,6 @@ class Mark(NamedTuple):
     anchor: str
 
 
-class Marked(NamedTuple):
-    """A point that is marked on every line, in a group `mark` that a script can move.
-
-    Attributes:
-        point: Which one.
-        slots: What a script finds each number by, in its attribute `data-slot`.
-        texts: The numbers.
-    """
-
-    point: int
-    slots: Sequence[str]
-    texts: Sequence[str]
-
-
 class Interval(NamedTuple):
     """An estimate with its interval.
 
@@ -182,7 +168,7 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
     title: str,
     description: str,
     gap: str = "",
-    marked: Marked | None = None,
+    marked: tuple[int, Mapping[str, str]] | None = None,
 ) -> Markup:
     """Lines over an axis, each with its name at its end.
 
@@ -193,7 +179,9 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
         title: What the chart shows.
         description: What is to be seen in it, for readers who do not see it.
         gap: What the shaded gap between a line and its limit is, if lines have limits.
-        marked: The point that is marked; by default none. `mark_places` has places for others.
+        marked: The point that is marked on every line, in a group `mark` that a script can move;
+            and the numbers there, by what a script finds each by, its attribute `data-slot`. By
+            default none. `mark_places` has places for others.
     """
     right, bottom = _right(lines), _TOP + _PLOT_HEIGHT
     known = [[one for one in line.ys if math.isfinite(one)] for line in lines]
@@ -224,7 +212,8 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
     if gap:
         parts += _drawn_gap(gap, lines, x, y)
     if marked is not None:
-        parts.append(_drawn_mark(mark_places(lines, x, y)[marked.point], marked))
+        point, numbers = marked
+        parts.append(_drawn_mark(mark_places(lines, x, y)[point], numbers))
     return _drawing(parts, _WIDTH, bottom + _FOOT, title, description)
 
 
@@ -289,7 +278,7 @@ def _apart(ys: Sequence[float], bottom: float) -> tuple[float, ...]:
     return tuple(found.values())
 
 
-def _drawn_mark(mark: Mark, marked: Marked) -> Markup:
+def _drawn_mark(mark: Mark, numbers: Mapping[str, str]) -> Markup:
     """A line from the top to the axis, then dots, then their numbers, in the order of lines."""
     parts = [_element("line", x1=mark.x, x2=mark.x, y1=_TOP, y2=_TOP + _PLOT_HEIGHT)]
     parts += [
@@ -298,7 +287,7 @@ def _drawn_mark(mark: Mark, marked: Marked) -> Markup:
     ]
     parts += [
         _text(written, mark.label_x, level, text_anchor=mark.anchor, data_slot=slot)
-        for written, slot, level in zip(marked.texts, marked.slots, mark.label_ys, strict=True)
+        for (slot, written), level in zip(numbers.items(), mark.label_ys, strict=True)
     ]
     return _element("g", "".join(parts), class_="mark")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterdp._text import counted, percent, shortest_decimal
-from clusterdp.document.charts import Axis, ChartLine, Marked, line_chart, mark_places, sure_chart
+from clusterdp.document.charts import Axis, ChartLine, line_chart, mark_places, sure_chart
 from clusterdp.document.markup import render
 from clusterdp.document.scales import Logarithmic
 from clusterdp.mechanisms.draw import Question
@@ -99,7 +99,7 @@ class DetectablePanel:
                 "below has the numbers."
             ),
             gap="cost of privacy",
-            marked=Marked(self.chosen, keys, [texts[key] for key in keys]),
+            marked=(self.chosen, {key: texts[key] for key in keys}),
         )
 
     @property

@@ -319,17 +319,21 @@ def _check_columns(
         raise FormatError("the files of rows differ in their columns")
     if list(given) != expected:
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
-    wanted = {name: cells[name] for name in columns.cell}
-    wanted |= {FOLD: pl.Int32()} if columns.folds > 1 else {}
-    wanted |= {QUESTION: pl.String()} if columns.question_names else {}
-    wanted[RESPONSE] = pl.Int32()
-    wanted |= dict.fromkeys(columns.debiased, pl.Float64())
-    wrong = [name for name, kind in wanted.items() if given[name] != kind]
-    if not holds_ids(given[columns.unit]):
-        wrong.append(columns.unit)
-    cut_by = (name for names in columns.breakdowns for name in names)
-    wrong += [name for name in cut_by if not holds_groups(given[name])]
-    wrong += [name for name in columns.kept if not is_publishable(given[name])]
+    # Of folds and questions, if there are any: nothing else has their names.
+    types = {
+        **{name: cells[name] for name in columns.cell},
+        FOLD: pl.Int32(),
+        QUESTION: pl.String(),
+        RESPONSE: pl.Int32(),
+        **dict.fromkeys(columns.debiased, pl.Float64()),
+    }
+    held = [
+        (columns.unit, holds_ids),
+        *((name, holds_groups) for names in columns.breakdowns for name in names),
+        *((name, is_publishable) for name in columns.kept),
+    ]
+    wrong = [name for name, kind in given.items() if types.get(name, kind) != kind]
+    wrong += [name for name, holds in held if not holds(given[name])]
     if wrong:
         raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
 
