@@ -79,14 +79,19 @@ def _weighted(manifest: Manifest, layout: Layout) -> str:
 
 def _assumed(manifest: Manifest, scenarios: Sequence[Scenario]) -> str:
     """What was assumed of outcomes, in a line."""
-    said: list[str] = []
-    unknown: list[str] = []
-    for space, scenario in zip(manifest.terms.spaces, scenarios, strict=True):
-        if not scenario.baseline.is_declared:
-            unknown += space.declared.names
-            continue
-        named = zip(shown_metrics(space), scenario.moments(), strict=True)
-        said += [f"{metric.name} {metric.level(mean)}" for metric, (mean, _) in named]
+    pairs = list(zip(manifest.terms.spaces, scenarios, strict=True))
+    said = [
+        f"{metric.name} {metric.level(mean)}"
+        for space, one in pairs
+        if one.baseline.is_declared
+        for metric, (mean, _) in zip(shown_metrics(space), one.moments(), strict=True)
+    ]
+    unknown = [
+        name
+        for space, one in pairs
+        if not one.baseline.is_declared
+        for name in space.declared.names
+    ]
     whose = "the pilot's means" if manifest.terms.has_pilot else "the owner's baselines"
     assumed = f"Assumes {whose}: {', '.join(said)}." if said else _UNIFORM
     if said and unknown:

@@ -115,9 +115,8 @@ def introduction(view: FolderView) -> Section:
         ("units", f"{manifest.n_units:,}"),
         (f"arms: {', '.join(arms_in_words(manifest))}", str(len(manifest.arms))),
         ("privacy budget", f"ε = {rounded_up(manifest.guarantee.epsilon)}"),
+        *([("published", str(about.released_on))] if about.released_on else []),
     ]
-    if about.released_on:
-        numbers.append(("published", str(about.released_on)))
     said = [Paragraph(about.description)] if about.description else []
     ask = f"Questions: {about.contact}. " if about.contact else ""
     below = Paragraph(f"{ask}Corrections, if any, are in {code(ERRATA)}.", "soft")
