@@ -131,7 +131,7 @@ def test_a_plan_shows_every_metric(visits: pl.DataFrame) -> None:
     assert "Mechanism  optimal" in reviewed
     for metric in metrics:
         assert re.search(rf"^  {metric} +\d", shown, re.MULTILINE)
-        assert f"<td>{escape(metric)}</td>" in plan._repr_html_()
+        assert f'<th scope="row">{escape(metric)}</th>' in plan._repr_html_()
         assert f"Minimum detectable effect on {metric}\n" in reviewed
 
 

@@ -307,31 +307,33 @@ def file_texts(view: FolderView) -> dict[str, str]:
     levels = [level for level in view.levels if level is not None]
     of = ", ".join("of all units" if not by else f"by {', '.join(by)}" for by in levels)
     per = "arm" if manifest.columns.cluster is None else "cluster and arm"
-    texts = {
-        folder_of(view.rows): of_rows
-        and f"one row per unit: {', '.join(map(code, view.columns.published))}. {remarks}",
-        CELLS: f"one row per {per}: its size, {in_code(', '.join(dict.fromkeys(words)))}.",
-        TOTALS: levels
-        and (
-            f"noisy totals {of}; of each group, fold and arm the sum of every metric "
-            f"({code('noisy_sum')}), where a unit counts as often as the {code('weight')} of its "
-            "cell says."
-        ),
-        PILOT: manifest.terms.has_pilot
-        and (
-            "how many units have outcomes in each bin, with noise; each bin by the values at its "
-            "lower ends. It sets the ranges of numbers and the randomizer."
-        ),
-        CHANNELS: any(question.mechanism.designs_rows for question in questions)
-        and (
-            f"of each randomizer and response, what it counts as in each metric ({code('decode')}) "
-            f"and P(response given each category) × 2^48 ({code('weights')})."
-        ),
-        README: "what this is, how to use it with any software, and what you can detect.",
-        INDEX: "the same for a browser, with charts and checksums.",
-        MANIFEST: "all of this for programs, with checksums.",
-    }
-    return {name: str(text) for name, text in texts.items() if text}
+    rows = f"one row per unit: {', '.join(map(code, view.columns.published))}. {remarks}"
+    cells = f"one row per {per}: its size, {in_code(', '.join(dict.fromkeys(words)))}."
+    totals = (
+        f"noisy totals {of}; of each group, fold and arm the sum of every metric "
+        f"({code('noisy_sum')}), where a unit counts as often as the {code('weight')} of its cell "
+        "says."
+    )
+    pilot = (
+        "how many units have outcomes in each bin, with noise; each bin by the values at its lower "
+        "ends. It sets the ranges of numbers and the randomizer."
+    )
+    channels = (
+        f"of each randomizer and response, what it counts as in each metric ({code('decode')}) and "
+        f"P(response given each category) × 2^48 ({code('weights')})."
+    )
+    has_channels = any(question.mechanism.designs_rows for question in questions)
+    texts = [
+        (folder_of(view.rows), rows, view.has_rows),
+        (CELLS, cells, True),
+        (TOTALS, totals, bool(levels)),
+        (PILOT, pilot, manifest.terms.has_pilot),
+        (CHANNELS, channels, has_channels),
+        (README, "what this is, how to use it with any software, and what you can detect.", True),
+        (INDEX, "the same for a browser, with charts and checksums.", True),
+        (MANIFEST, "all of this for programs, with checksums.", True),
+    ]
+    return {name: text for name, text, is_there in texts if is_there}
 
 
 def file_sums(view: FolderView) -> list[tuple[str, str, str]]:
