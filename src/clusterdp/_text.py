@@ -8,6 +8,10 @@ from __future__ import annotations
 import math
 import unicodedata
 from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Control characters, what cannot be seen or reorders its neighbours, halves of pairs, and what
 # breaks lines.
@@ -76,6 +80,20 @@ def plain_text(text: str, layout: str = "") -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(letter if letter in layout or is_plain(letter) else "?" for letter in text)
+
+
+def held_texts(held: Any) -> Iterator[str]:
+    """Every text in lists and dictionaries, at any depth; bytes are read as text."""
+    match held:
+        case str():
+            yield held
+        case bytes():
+            yield held.decode()
+        case dict():
+            yield from held_texts([*held, *held.values()])
+        case list() | tuple():
+            for one in held:
+                yield from held_texts(one)
 
 
 # A decimal as people write it, with an optional sign and exponent.

@@ -131,7 +131,7 @@ def test_a_plan_shows_every_metric(visits: pl.DataFrame) -> None:
     assert "Mechanism  optimal" in reviewed
     for metric in metrics:
         assert re.search(rf"^  {metric} +\d", shown, re.MULTILINE)
-        assert f"<td>{escape(metric)}</td>" in plan._repr_html_()
+        assert f'<th scope="row">{escape(metric)}</th>' in plan._repr_html_()
         assert f"Minimum detectable effect on {metric}\n" in reviewed
 
 
@@ -144,7 +144,7 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
     asked = {**PYTHON, **PUBLIC, "unit": "user", "mechanism": "uniform-prior-dp", **whose}
     cdp.publish(visits, out=tmp_path / "out", **asked)
     (entry,) = cdp.Ledger(ledger).balance("us").spent
-    assert entry.outcomes == ("visit", "order", "spend")
+    assert entry.terms.outcome_names == ("visit", "order", "spend")
     options = entry.content["options"]
     assert draft_of({**options, "baseline": None}).spaces == draft_of(PYTHON).spaces
 

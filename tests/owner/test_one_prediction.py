@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.published.contents import FolderView
 from clusterdp.published.folder import read_files
-from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_plan_preview_and_card_agree(asked: dict[str, Any], tmp_path: Path) -> N
     cdp.publish(PEOPLE, plan, out=tmp_path / "out")
     release, manifest = read_files(open_folder(tmp_path / "out"))
     channels = [question.channel for question in release.questions]
-    card = what_is_visible(manifest, release.layout, channels).to_dict()["all units"]
+    card = FolderView.from_parts(manifest, release.layout, channels).visible()["all units"]
     assert planned
     for metric, expected in planned.items():
         assert shown[metric]["std_error"] == pytest.approx(expected, rel=0.01)

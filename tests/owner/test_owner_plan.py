@@ -38,7 +38,7 @@ def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame) -> None:
     assert "Minimum detectable effect on clicks" in review
     assert "your clusters (5)" in review
     assert "no clusters (1)" in review
-    assert "<table>" in html
+    assert '<table class="numeric">' in html
 
 
 @pytest.mark.slow

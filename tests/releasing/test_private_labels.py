@@ -77,7 +77,7 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
     (record,) = ledger.releases()
     assert record.guarantee.neighbours == "replace-one-cluster-and-outcome"
     assert record.guarantee.epsilon == pytest.approx(2.0)
-    assert [float(one.atoms[0].loss) for one in record.losses] == pytest.approx([0.5, 1.5])
+    assert [float(one.atoms[0].loss) for one in record.terms.losses()] == pytest.approx([0.5, 1.5])
     release, found = cdp.read_release(folder), cdp.estimate(folder)
     assert TOGETHER in repr(release)
     assert "within regions, ε = 2" in str(found)

@@ -91,8 +91,9 @@ def messages(code: str) -> Iterator[str]:
     tree = ast.parse(code)
     alone = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
     for one in ast.walk(tree):
-        is_text = isinstance(one, ast.Constant) and isinstance(one.value, str)
-        if is_text and id(one) not in alone and " " in one.value.strip():
+        if not isinstance(one, ast.Constant) or not isinstance(one.value, str):
+            continue
+        if id(one) not in alone and " " in one.value.strip():
             yield one.value
 
 

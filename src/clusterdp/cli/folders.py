@@ -50,7 +50,7 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
     channels, errata = [one.channel for one in release.questions], read_errata(files)
     view = FolderView.from_parts(manifest, release.layout, channels)
     if as_json:
-        about: dict[str, Any] = {"assumed": view.seen.assumed, "visible": view.seen.to_dict()}
+        about: dict[str, Any] = {"assumed": view.assumed, "visible": view.visible()}
         gains = [one.to_dict() for one in cluster_gains(release)]
         about |= {"privacy": str(manifest.terms.guarantee), "notes": view.notes}
         about |= {"variance_reduction": gains, "errata": errata}

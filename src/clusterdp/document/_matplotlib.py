@@ -119,8 +119,7 @@ def _draw_panel(axes: Axes, panel: IntervalPanel) -> None:
     if 0 < n_main < len(rows):
         axes.axhline(n_main - 0.5, color="#cccccc", linewidth=0.8)
     _set_texts(axes, panel)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0, pad=8)
     axes.grid(axis="x", color="#eeeeee")
     axes.set_axisbelow(True)

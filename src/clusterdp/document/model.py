@@ -17,7 +17,7 @@ from clusterdp._text import plain_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clusterdp.document._svg import Svg
+    from markupsafe import Markup
 
 _CODE, _STRONG = "\x02", "\x03"
 
@@ -73,10 +73,9 @@ class Paragraph(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Names with what is known of them, and notes on them."""
+    """Names with what is known of them."""
 
     pairs: Sequence[tuple[str, str]]
-    notes: Sequence[str] = ()
 
 
 class KeyNumbers(NamedTuple):
@@ -86,10 +85,16 @@ class KeyNumbers(NamedTuple):
 
 
 class Items(NamedTuple):
-    """A list of texts."""
+    """A list of texts; in terminals each begins with `mark`."""
 
     texts: Sequence[str]
     is_ordered: bool = False
+    mark: str = "- "
+
+
+def as_notes(texts: Sequence[str]) -> list[Items]:
+    """Notes to a reader; nothing where there are none."""
+    return [Items(texts, mark="note: ")] if texts else []
 
 
 class Table(NamedTuple):
@@ -119,7 +124,7 @@ class Code(NamedTuple):
 class Chart(NamedTuple):
     """A drawing with its caption. Where nothing can be drawn, it is left out."""
 
-    drawing: Svg
+    drawing: Markup
     caption: str
 
 
@@ -139,7 +144,7 @@ class DrawnRow(NamedTuple):
     group: str
     value: str
     size: int
-    drawing: Svg
+    drawing: Markup
     cells: tuple[str, ...]
 
 
@@ -148,7 +153,7 @@ class DrawnTable(NamedTuple):
 
     name: str
     header: tuple[str, ...]
-    axis: Svg
+    axis: Markup
     overall: Sequence[DrawnRow]
     rows: Sequence[DrawnRow]
 

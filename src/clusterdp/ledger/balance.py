@@ -55,7 +55,7 @@ class Balance:
 
     @cached_property
     def _together(self) -> ComposedLoss:
-        return ComposedLoss.from_losses([loss for one in self.spent for loss in one.losses])
+        return ComposedLoss.from_losses([loss for one in self.spent for loss in one.terms.losses()])
 
     def tight_epsilon(self) -> float | None:
         """ε of the releases that count at the cap's δ, by tight composition.
@@ -107,11 +107,9 @@ class Balance:
         left = shown_below(self.remaining)
         return (
             f"Not enough budget for {self.population!r}: this release needs "
-            f"{budget_in_short(guarantee)}, and {left} of {self._cap_text()} remains"
+            f"{budget_in_short(guarantee)}, and {left} of "
+            f"{budget_in_short(self.cap).removeprefix('ε = ')} remains"
         )
-
-    def _cap_text(self) -> str:
-        return budget_in_short(self.cap).removeprefix("ε = ")
 
     def _allows_pure(self, epsilon: float) -> bool:
         return self.allows(Guarantee(epsilon=epsilon), [ReleaseLoss(atoms=any_loss(epsilon))])
@@ -147,15 +145,13 @@ def population_problem(name: str, known: Sequence[str], *, confirmed: bool) -> s
         known: The populations of the ledger.
         confirmed: Whether the owner confirms that it is new.
     """
-    if name in known:
-        if confirmed:
-            return (
-                f"Population {name!r} is already in the ledger. Fix: leave out new_population "
-                "(--new-population)."
-            )
+    if (name in known) != confirmed:
         return None
     if confirmed:
-        return None
+        return (
+            f"Population {name!r} is already in the ledger. Fix: leave out new_population "
+            "(--new-population)."
+        )
     if not known:
         return (
             f"Population {name!r} is new: the ledger is empty. Nothing was published. Fix: confirm "

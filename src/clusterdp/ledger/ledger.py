@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from clusterdp.ledger._store import Entry, Transaction
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.spec.terms import Terms
-
-    # The event that ends a release, and what its entry says besides the reason.
-    Describe = Callable[[ReleaseRecord, Secrets | None], tuple[str, dict[str, str]]]
 
 
 # Long enough that two releases never have the same id by chance; the ledger checks it anyway.
@@ -200,11 +197,12 @@ class Ledger:
         """
         balances = self.balances()
         if population is not None:
-            name, known = normalize_population(population), [one.population for one in balances]
-            balances = [one for one in balances if one.population == name]
-            if not balances:
+            known = {one.population: one for one in balances}
+            name = normalize_population(population)
+            if name not in known:
                 listed = ", ".join(map(repr, known)) or "none"
                 raise LedgerError(f"nothing was spent on {name!r}; populations are: {listed}")
+            balances = [known[name]]
         return Statement(
             ledger=str(self),
             cap=self.cap,
@@ -299,9 +297,14 @@ class Ledger:
             release_id = _unused_id(transaction, entries)
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
             spent = {"epsilon": balance.basic.epsilon, "delta": balance.basic.delta}
-            content = {"population": name, **msgspec.to_builtins(terms), **about}
-            content |= {"spent_before": spent, "claim": key.claim()}
-            content["key_sha256"] = sha256(stored).hexdigest()
+            content = {
+                "population": name,
+                **msgspec.to_builtins(terms),
+                **about,
+                "spent_before": spent,
+                "claim": key.claim(),
+                "key_sha256": sha256(stored).hexdigest(),
+            }
             entry = transaction.append(event="reserved", release_id=release_id, content=content)
             kept = Secrets(key=stored, place=place, host=worker_name(place))
             transaction.add_secrets(release_id, kept)
@@ -345,7 +348,7 @@ class Ledger:
         Raises:
             LedgerError: If there is no such release, it is finished, or a run is publishing it.
         """
-        return self._give_up(release_id, "close", reason, describe_closing)
+        return self._give_up(release_id, "close", reason)
 
     def cancel(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
         """Give back the budget of a release that drew nothing; its key is deleted.
@@ -363,12 +366,10 @@ class Ledger:
         Raises:
             LedgerError: If there is no such release, it is finished, or it may have drawn noise.
         """
-        return self._give_up(release_id, "cancel", reason, self._cancelling)
+        return self._give_up(release_id, "cancel", reason)
 
-    def _cancelling(
-        self, record: ReleaseRecord, kept: Secrets | None
-    ) -> tuple[str, dict[str, str]]:
-        """The event that cancels a release."""
+    def _check_cancellable(self, record: ReleaseRecord, kept: Secrets | None) -> None:
+        """Raise a LedgerError unless a release drew nothing."""
         problem = secrets_problem(record, kept)
         if record.has_drawn or problem or (kept and kept.sealed):
             drew = "it has drawn " + ("rows" if record.status == RANDOMIZING else "noise")
@@ -376,10 +377,9 @@ class Ledger:
                 f"release {record.release_id} cannot be cancelled: {problem or drew}, so its "
                 f"budget stays spent; {self._how_to_close(record.release_id)}"
             )
-        return "cancelled", {}
 
     def _give_up(
-        self, release_id: str, verb: str, reason: str | None, describe: Describe
+        self, release_id: str, verb: Literal["close", "cancel"], reason: str | None
     ) -> ReleaseRecord:
         """Add the last entry of a release, after what its runs left is removed.
 
@@ -388,13 +388,16 @@ class Ledger:
         content = describe_reason(reason)
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
-            ended_so = record.status == {"close": "closed", "cancel": "cancelled"}[verb]
-            if ended_so and remove_later(record):
+            event, details = {"close": "closed", "cancel": "cancelled"}[verb], dict[str, str]()
+            if record.status == event and remove_later(record):
                 ended = {key: one for key, one in (record.ended or {}).items() if key != "at_work"}
                 return replace(record, ended=ended)
             self._check_unfinished(record, verb)
             kept = transaction.secrets(release_id)
-            event, details = describe(record, kept)
+            if verb == "close":
+                event, details = describe_closing(record, kept)
+            else:
+                self._check_cancellable(record, kept)
             content |= details | describe_left(record, kept)
             transaction.append(event=event, release_id=release_id, content=content)
             transaction.wipe(release_id)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._text import counted
 from clusterdp._version import __version__
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, OutputError, ParameterError
 from clusterdp.ledger.balance import (
@@ -20,6 +22,7 @@ from clusterdp.ledger.statement import resume_command
 from clusterdp.privacy.composition import basic_composition
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.provenance import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,15 +80,13 @@ class PopulationBudget:
         guarantee = terms.guarantee
         after = basic_composition([balance.basic, guarantee])
         names = set(terms.outcome_names)
-        earlier = sum(bool(names & set(one.outcomes)) for one in balance.spent)
-        notes = []
-        if earlier:
-            times = "1 earlier release" if earlier == 1 else f"{earlier} earlier releases"
-            notes.append(
-                f"the ledger has {times} of {', '.join(map(repr, terms.outcome_names))} of "
-                f"population {balance.population!r}; all releases about this population have spent "
-                f"{budget_in_short(balance.basic)}, and with this one {budget_in_short(after)}"
-            )
+        earlier = sum(not names.isdisjoint(one.terms.outcome_names) for one in balance.spent)
+        note = (
+            f"the ledger has {counted(earlier, 'earlier release')} of "
+            f"{', '.join(map(repr, terms.outcome_names))} of population {balance.population!r}; "
+            f"all releases about this population have spent {budget_in_short(balance.basic)}, and "
+            f"with this one {budget_in_short(after)}"
+        )
         return {
             "population": balance.population,
             "cap_epsilon": balance.cap.epsilon,
@@ -101,7 +102,7 @@ class PopulationBudget:
             else f"{shown_below(balance.cap.epsilon - after.epsilon)} of "
             f"{rounded_up(balance.cap.epsilon)}",
             "refusals": self._refusals(balance, terms),
-            "notes": notes,
+            "notes": [note] if earlier else [],
             "in_short": (
                 f"{balance.population}: spends {budget_in_short(guarantee).removeprefix('ε = ')} "
                 f"of the {shown_below(balance.remaining)} remaining"
@@ -153,7 +154,8 @@ class PopulationBudget:
         if (content["n_units"], content["n_clusters"]) != (layout.n_units, layout.n_clusters):
             raise DataError("the table is not the one that the release was reserved for")
         # What is published of the beginning is on record, so that every run publishes the same.
-        spec = spec.begun(reservation.begun_on, reservation.spent_before)
+        begun_on = datetime.fromisoformat(reservation.record.at).astimezone(UTC).date()
+        spec = spec.begun(begun_on, Spent(**content["spent_before"]))
         with self._explained_errors(reservation, target, opened):
             # With the parameters from the ledger, so that every run does the same.
             spec = spec.with_mechanisms(reservation.mechanisms)
@@ -187,20 +189,20 @@ class PopulationBudget:
     def _refusals(self, balance: Balance, terms: Terms) -> list[str]:
         """Why the ledger would reject a release; empty if it would not."""
         known = [one.population for one in self.ledger.balances()]
-        problems = [population_problem(balance.population, known, confirmed=self.confirmed_new)]
-        guarantee = terms.guarantee
-        if not balance.allows(guarantee, terms.losses()):
-            problems.insert(0, balance.why_not(guarantee))
+        is_allowed = balance.allows(terms.guarantee, terms.losses())
+        problems = [
+            None if is_allowed else balance.why_not(terms.guarantee),
+            population_problem(balance.population, known, confirmed=self.confirmed_new),
+        ]
         return [f"This release would be rejected: {problem}" for problem in problems if problem]
 
-    def _command(self, release_id: str) -> str:
-        """How to resume on the command line."""
+    def _hint(self, reservation: Reservation) -> str:
+        """How to resume: as the caller says, or on the command line."""
+        if self.resume_hint is not None:
+            return self.resume_hint(reservation.release_id)
         key_file = self.ledger.key_file
         key = "" if key_file is None else f" --ledger-key-file {shlex.quote(str(key_file))}"
-        return resume_command(release_id, absolute(str(self.ledger))) + key
-
-    def _hint(self, reservation: Reservation) -> str:
-        return (self.resume_hint or self._command)(reservation.release_id)
+        return resume_command(reservation.release_id, absolute(str(self.ledger))) + key
 
     @contextmanager
     def _explained_errors(

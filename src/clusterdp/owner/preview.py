@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp._text import counted, shortest_decimal, two_digits
 from clusterdp.cells.layout import units_in_words
 from clusterdp.document.markup import to_html
-from clusterdp.document.model import Facts, Paragraph
+from clusterdp.document.model import Facts, Paragraph, as_notes
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.mechanisms.draw import disclosure_notes
@@ -70,8 +70,7 @@ class Preview:
             *([("Budget", held["budget"]["in_short"])] if "budget" in held else []),
             *([("Not stated", _unsaid(held["not_stated"]))] if held["not_stated"] else []),
         ]
-        notes = [Facts([], self.notes)] if self.notes else []
-        return [Paragraph(lead), Facts(pairs), *notes]
+        return [Paragraph(lead), Facts(pairs), *as_notes(self.notes)]
 
     def details(self) -> list[Part]:
         """The mechanism, its parameters, and the standard errors to expect."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterdp._text import counted, percent, shortest_decimal
-from clusterdp.document.charts import Axis, ChartLine, Marked, line_chart, mark_places, sure_chart
+from clusterdp.document.charts import Axis, ChartLine, line_chart, mark_places, sure_chart
 from clusterdp.document.markup import render
 from clusterdp.document.scales import Logarithmic
 from clusterdp.mechanisms.draw import Question
@@ -20,9 +20,10 @@ from clusterdp.spec.terms import total_guarantee
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from markupsafe import Markup
+
     from clusterdp._progress import Progress
     from clusterdp.cells.layout import Layout
-    from clusterdp.document._svg import Svg
     from clusterdp.document.charts import Mark
     from clusterdp.planning.alternatives import BudgetPoint
     from clusterdp.planning.report import PlanReport, QuestionReport
@@ -83,7 +84,7 @@ class DetectablePanel:
         )
 
     @property
-    def drawing(self) -> Svg:
+    def drawing(self) -> Markup:
         """What can be detected against ε, with the plan's budget marked."""
         lines, (x, y) = self._lines, self._axes
         named, texts = {words: key for key, words in self.targets}, self.texts(self.chosen)
@@ -98,7 +99,7 @@ class DetectablePanel:
                 "below has the numbers."
             ),
             gap="cost of privacy",
-            marked=Marked(self.chosen, keys, [texts[key] for key in keys]),
+            marked=(self.chosen, {key: texts[key] for key in keys}),
         )
 
     @property

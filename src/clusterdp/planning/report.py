@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import counted, percent
 from clusterdp.document.markup import to_html
-from clusterdp.document.model import Facts, Paragraph, Section, Table
+from clusterdp.document.model import Facts, Paragraph, Section, Table, as_notes
 from clusterdp.document.text import to_screen
 from clusterdp.mechanisms.draw import Question, disclosure_notes
 from clusterdp.planning.advice import gap_notes, pilot_range_notes
@@ -348,8 +348,7 @@ class PlanReport:
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
         notes = self.every_note()
-        said = [Facts([], notes)] if notes else []
-        return [Paragraph(self.answer()), self.mde(), Facts(self.facts()), *said]
+        return [Paragraph(self.answer()), self.mde(), Facts(self.facts()), *as_notes(notes)]
 
     def review(self) -> list[Part | Section]:
         """What reviewers ask for, question by question."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from clusterdp._text import counted
-from clusterdp.document.charts import Axis, ChartLine, line_chart, sure_chart
+from clusterdp.document.charts import sure_chart
 from clusterdp.document.markup import to_markdown, to_page
 from clusterdp.document.model import (
     Chart,
@@ -25,18 +23,21 @@ from clusterdp.document.model import (
     Paragraph,
     Section,
     Table,
+    as_notes,
     code,
     in_code,
     strong,
 )
-from clusterdp.document.scales import Logarithmic
 from clusterdp.outcomes.declaration import parse_space
+from clusterdp.precision.visible import visible_rows
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._recipes import cautions, folder_of, recipes, sum_queries
 from clusterdp.published.contents import (
+    SHOWN_SEGMENT,
     FolderView,
     asked_texts,
     column_texts,
+    detectable_chart,
     file_sums,
     file_texts,
     fingerprint,
@@ -54,15 +55,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from clusterdp.document.model import Part
-    from clusterdp.precision.prediction import ExpectedVariance
-    from clusterdp.precision.visible import ShownMetric
     from clusterdp.published.manifest import Manifest
     from clusterdp.storage.folder import FileSum
 
 
-_TENTH = 0.1
-# Segments that a chart shows.
-_SHARES, _N_POINTS = (0.01, 1.0), 47
 # What BibTeX reads as something else.
 _IN_BIBTEX = {letter: "\\" + letter for letter in "{}%&#_$"} | {
     "\\": r"\textbackslash{}",
@@ -113,9 +109,8 @@ def introduction(view: FolderView) -> Section:
         ("units", f"{manifest.n_units:,}"),
         (f"arms: {', '.join(map(str, manifest.arms))}", str(len(manifest.arms))),
         ("privacy budget", f"ε = {rounded_up(manifest.guarantee.epsilon)}"),
+        *([("published", str(about.released_on))] if about.released_on else []),
     ]
-    if about.released_on:
-        numbers.append(("published", str(about.released_on)))
     said = [Paragraph(about.description)] if about.description else []
     glance = Facts(list(_at_a_glance(view)))
     return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), *said, glance])
@@ -123,15 +118,15 @@ def introduction(view: FolderView) -> Section:
 
 def _at_a_glance(view: FolderView) -> Iterator[tuple[str, str]]:
     """What is asked first: whom to ask, what is allowed, what can be seen, and how."""
-    about, seen = view.manifest.provenance, view.seen
+    about = view.manifest.provenance
     asked = (
         ("Questions to", about.contact),
         ("Approved by", about.approved_by),
         ("License", about.licence or "not stated: ask before sharing"),
     )
     yield from ((name, text) for name, text in asked if text)
-    precision, metric = seen.precisions[0], seen.metrics[0]
-    tenth = precision.segment(_TENTH)
+    precision, metric = view.precisions[0], view.metrics[0]
+    tenth = precision.segment(SHOWN_SEGMENT)
     within = "" if tenth is None else f", {metric.detectable(tenth)} in a 10% segment"
     change = f"{metric.detectable(precision.overall)} among all units"
     yield "Detectable", f"a change in {code(metric.name)} of {change}{within}"
@@ -183,15 +178,12 @@ def _composition(manifest: Manifest) -> str:
 def measurement(view: FolderView) -> Section:
     """Outcomes, combinations, metrics; who was asked; and notes."""
     manifest = view.manifest
-    parts: list[Part] = []
-    if manifest.terms.has_pilot:
-        parts.append(
-            Paragraph(
-                "Declared ranges were narrowed by a pilot: a noisy histogram of all units. It took "
-                f"part of ε and is published in {code(PILOT)}."
-            )
-        )
+    pilot = Paragraph(
+        "Declared ranges were narrowed by a pilot: a noisy histogram of all units. It took part of "
+        f"ε and is published in {code(PILOT)}."
+    )
     measured = [text for question in manifest.questions for text in question_texts(question)]
+    parts: list[Part] = [pilot] if manifest.terms.has_pilot else []
     parts.append(Items([*measured, *missing_texts(view.columns), *view.notes]))
     asked = asked_texts(manifest)
     if asked:
@@ -308,13 +300,12 @@ def restrictions(view: FolderView) -> Section:
 
 def visible_effects(view: FolderView) -> Section:
     """Minimum detectable effects, in short and metric by metric."""
-    seen = view.seen
     several = "With several arms, numbers are for the least precise one. "
     about = (
-        f"{seen.assumed} {several * (len(view.manifest.arms) > 2)}Effects on shares are in "
+        f"{view.assumed} {several * (len(view.manifest.arms) > 2)}Effects on shares are in "
         "percentage points (pp)."
     )
-    parts: list[Part | Section] = [seen.mde(), Paragraph(about, "soft")]
+    parts: list[Part | Section] = [view.mde(), Paragraph(about, "soft")]
     grouped_by = join_names([" × ".join(level) for level in view.levels if level])
     if grouped_by:
         text = (
@@ -322,44 +313,13 @@ def visible_effects(view: FolderView) -> Section:
             "precise than in other segments of their size."
         )
         parts.append(Paragraph(text))
-    pairs = zip(seen.precisions, seen.metrics, seen.tables(), strict=True)
-    for place, (precision, metric, rows) in enumerate(pairs):
+    for index, (precision, metric) in enumerate(zip(view.precisions, view.metrics, strict=True)):
+        rows = visible_rows(view.targets, metric, index)
         table = Table(f"Minimum detectable effect on {metric.name}", rows)
         heading = f"{code(metric.name)} by the size of the segment"
-        drawn = [*_chart(metric, precision), table]
-        parts.append(Section(heading, drawn, is_folded=place > 0))
+        drawn: list[Part | Section] = [*detectable_chart(metric, precision), table]
+        parts.append(Section(heading, drawn, is_folded=index > 0))
     return Section("What you can detect", parts, "see")
-
-
-def _chart(metric: ShownMetric, precision: ExpectedVariance) -> list[Chart]:
-    """Detectable effects against the share of a segment; nothing where there are no rows."""
-    shares = [float(share) for share in np.geomspace(*_SHARES, _N_POINTS)]
-    found = [one for share in shares if (one := precision.segment(share)) is not None]
-    if not found:
-        return []
-    # No line goes beyond what is possible.
-    unit = 100 if metric.is_share else 1
-    ours = [unit * min(one.detectable_effect, one.largest_effect) for one in found]
-    true = [unit * min(one.detectable_without_privacy, one.largest_effect) for one in found]
-    tenth = precision.segment(_TENTH)
-    told = f"All units: {metric.detectable(precision.overall)}."
-    cost = "The gap between the lines is the cost of privacy. Log scales."
-    if tenth is not None:
-        told += f" A 10% segment: {metric.detectable(tenth)}."
-        factor = tenth.detectable_effect / tenth.detectable_without_privacy
-        cost = f"Privacy costs a factor of {factor:.1f} in a 10% segment. {cost}"
-    drawing = line_chart(
-        [ChartLine("this release", shares, ours, true), ChartLine("no privacy", shares, true)],
-        Axis("segment, as a share of all units", Logarithmic.over(shares), "{:.0%}".format),
-        Axis(
-            f"MDE on {metric.name}{', percentage points' * metric.is_share}",
-            Logarithmic.over([*ours, *true]),
-        ),
-        title=f"Minimum detectable effect on {metric.name}, by the size of the segment",
-        description=told,
-        gap="cost of privacy",
-    )
-    return [Chart(drawing, cost)]
 
 
 def origin(view: FolderView) -> Section:
@@ -387,10 +347,8 @@ def citation(view: FolderView) -> Section | None:
         "User-level results of a randomized experiment under label differential privacy, "
         f"epsilon = {rounded_up(manifest.guarantee.epsilon)}; {manifest.software}"
     )
-    fields = {"title": title}
-    if day is not None:
-        fields |= {"year": year, "month": str(day.month)}
-    fields |= {"howpublished": what, "note": f"Fingerprint {mark}"}
+    dated = {} if day is None else {"year": year, "month": str(day.month)}
+    fields = {"title": title, **dated, "howpublished": what, "note": f"Fingerprint {mark}"}
     lines = [
         f"  {name} = {{{''.join(_IN_BIBTEX.get(letter, letter) for letter in text)}}},"
         for name, text in fields.items()
@@ -458,32 +416,44 @@ def overview(view: FolderView) -> list[Part]:
         ("Privacy", str(terms.guarantee)),
         *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
     ]
-    notes = [Facts([], view.notes)] if view.notes else []
     shown = Facts([(name, text) for name, text in pairs if text])
-    return [Paragraph(f"{what}{day}"), Paragraph(size), view.seen.mde(), shown, *notes]
+    return [
+        Paragraph(f"{what}{day}"),
+        Paragraph(size),
+        view.mde(),
+        shown,
+        *as_notes(view.notes),
+    ]
 
 
 def particulars(view: FolderView) -> list[Part | Section]:
     """What reviewers ask for: outcomes, mechanisms, breakdowns, files."""
     manifest, terms = view.manifest, view.manifest.terms
     declared = [question.outcomes.declared for question in manifest.questions]
-    pairs = []
-    for outcome in (one for each in declared for one in each.outcomes):
-        values = f"{parse_space(outcome.space).in_words}{', or missing' * outcome.may_be_missing}"
-        pairs.append(("Outcome", f"{outcome.name}: {values}"))
-    pairs += [("Constraint", text) for each in declared for text in each.constraints]
-    pairs += [("Metric", text) for each in declared for text in each.metrics]
-    if terms.labels is not None:
-        spent, whole = terms.labels.guarantee().epsilon, manifest.guarantee.epsilon
-        pairs.append(("Private clusters", f"take {spent:g} of ε = {whole:g}"))
-    pairs += list(_mechanism_facts(manifest))
-    for one in manifest.breakdowns:
-        groups = counted(len(one.sizes), "group")
-        pairs.append(("Breakdown", f"{', '.join(one.columns)} ({groups})"))
-    pairs += [("Folds", str(manifest.folds))] if manifest.folds > 1 else []
+    outcomes = [one for each in declared for one in each.outcomes]
+    values = [
+        f"{parse_space(one.space).in_words}{', or missing' * one.may_be_missing}"
+        for one in outcomes
+    ]
+    private = "" if terms.labels is None else f"{terms.labels.guarantee().epsilon:g}"
+    breakdowns = [
+        f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
+        for one in manifest.breakdowns
+    ]
     files = (f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items())
-    pairs += [("Files", ", ".join(files)), ("Written by", manifest.software)]
-    return [Facts(pairs), *visible_effects(view).parts[1:]]
+    pairs = [
+        *(("Outcome", f"{one.name}: {told}") for one, told in zip(outcomes, values, strict=True)),
+        *(("Constraint", text) for each in declared for text in each.constraints),
+        *(("Metric", text) for each in declared for text in each.metrics),
+        ("Private clusters", private and f"take {private} of ε = {manifest.guarantee.epsilon:g}"),
+        *_mechanism_facts(manifest),
+        *(("Breakdown", text) for text in breakdowns),
+        ("Folds", str(manifest.folds) if manifest.folds > 1 else ""),
+        ("Files", ", ".join(files)),
+        ("Written by", manifest.software),
+    ]
+    told = Facts([(name, text) for name, text in pairs if text])
+    return [told, *visible_effects(view).parts[1:]]
 
 
 def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -492,11 +462,9 @@ def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
         mechanism = question.mechanism
         numbers = mechanism.parameters(space).items()
         whole = f"{mechanism.name} ({', '.join(f'{name} {value:.6g}' for name, value in numbers)})"
-        if len(manifest.questions) == 1:
-            yield "Mechanism", whole
-        else:
-            asked = f"asked of {mechanism.asked_share:.1%} of units"
-            yield "Question", f"{', '.join(question.names)}: {asked}, {whole}"
+        asked = f"{', '.join(question.names)}: asked of {mechanism.asked_share:.1%} of units"
+        is_only = len(manifest.questions) == 1
+        yield ("Mechanism", whole) if is_only else ("Question", f"{asked}, {whole}")
 
 
 def _size(n_bytes: int) -> str:

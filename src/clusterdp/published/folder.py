@@ -68,10 +68,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.mechanisms.draw import Question, ReleasedQuestion
-    from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.published.manifest import BeforePilot, Manifest
+    from clusterdp.published.manifest import Manifest
     from clusterdp.spec.columns import Columns
-    from clusterdp.statistics.pilot import DrawnPilot
     from clusterdp.storage.reading import Files
 
     # The tables of a question by what their rows cover: cells (None), everyone, or groups.
@@ -90,12 +88,9 @@ def read_errata(folder: Files) -> list[str]:
         return []
     if (folder.size(ERRATA) or 0) > _MOST_BYTES:
         return [f"{ERRATA} is too large to be shown; open it yourself"]
-    content = folder.read(ERRATA, _MOST_BYTES)
     try:
-        text = None if content is None else content.decode()
+        text = (folder.read(ERRATA, _MOST_BYTES) or b"").decode()
     except UnicodeDecodeError:
-        text = None
-    if text is None:
         return [f"{ERRATA} cannot be read as text"]
     lines = text.removeprefix(_HEAD).splitlines()
     return [plain_text(line.strip().removeprefix("- ")) for line in lines if line.strip()]
@@ -151,7 +146,9 @@ def read_files(folder: Files) -> tuple[Release, Manifest]:
     """As `read_release`, of a folder that is open; and its manifest."""
     manifest = _unsealed(folder)
     check_sizes(folder, manifest)
-    _check_sums(folder, manifest)
+    for name, stated in manifest.files.items():
+        if folder.sum(name).sha256 != stated.sha256:
+            raise FormatError(f"{folder}/{name} was changed since it was published")
     import polars as pl
 
     # Polars panics over some damaged files.
@@ -210,7 +207,14 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         columns=columns,
         layout=layout,
         notes=(*notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
-        pilots=tuple(map(_read_pilot, pilots, terms.mechanisms, manifest.before_pilot)),
+        pilots=tuple(
+            None
+            if table is None or mechanism.pilot is None or before is None
+            else mechanism.pilot.read(table, pilot_space(before.outcomes.declared.declared()))
+            for table, mechanism, before in zip(
+                pilots, terms.mechanisms, manifest.before_pilot, strict=True
+            )
+        ),
         asking=manifest.asking,
         response=manifest.labels,
         assignment=manifest.assignment,
@@ -260,14 +264,6 @@ def _read_question(
     return question.released(statistics, channel)
 
 
-def _read_pilot(
-    table: pl.DataFrame | None, mechanism: Mechanism, before: BeforePilot | None
-) -> DrawnPilot | None:
-    if table is None or mechanism.pilot is None or before is None:
-        return None
-    return mechanism.pilot.read(table, pilot_space(before.outcomes.declared.declared()))
-
-
 def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> Layout:
     clusters, arms = read_labels(cells, columns)
     layout = Layout(
@@ -282,13 +278,17 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
     )
     layout.check()
     _check_clusters(layout, manifest)
-    if (layout.n_units, layout.n_clusters) != (manifest.n_units, manifest.n_clusters):
-        raise FormatError(f"{CELLS} and {MANIFEST} disagree on the number of units or clusters")
-    by_arm = layout.sizes.sum(axis=0)
-    if any(not np.array_equal(one.sizes.sum(axis=0), by_arm) for one in layout.breakdowns):
-        raise FormatError(f"{CELLS} and {MANIFEST} disagree on the sizes of breakdowns")
-    if repr([plain(arm) for arm in arms]) != repr(list(manifest.arms)):
-        raise FormatError(f"{CELLS} and {MANIFEST} disagree on the arms")
+    stated, by_arm = (manifest.n_units, manifest.n_clusters), layout.sizes.sum(axis=0)
+    agreed = {
+        "the number of units or clusters": (layout.n_units, layout.n_clusters) == stated,
+        "the sizes of breakdowns": all(
+            np.array_equal(one.sizes.sum(axis=0), by_arm) for one in layout.breakdowns
+        ),
+        "the arms": repr([plain(arm) for arm in arms]) == repr(list(manifest.arms)),
+    }
+    for what, agrees in agreed.items():
+        if not agrees:
+            raise FormatError(f"{CELLS} and {MANIFEST} disagree on {what}")
     return layout
 
 
@@ -319,17 +319,21 @@ def _check_columns(
         raise FormatError("the files of rows differ in their columns")
     if list(given) != expected:
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
-    wanted = {name: cells[name] for name in columns.cell}
-    wanted |= {FOLD: pl.Int32()} if columns.folds > 1 else {}
-    wanted |= {QUESTION: pl.String()} if columns.question_names else {}
-    wanted[RESPONSE] = pl.Int32()
-    wanted |= dict.fromkeys(columns.debiased, pl.Float64())
-    wrong = [name for name, kind in wanted.items() if given[name] != kind]
-    if not holds_ids(given[columns.unit]):
-        wrong.append(columns.unit)
-    cut_by = (name for names in columns.breakdowns for name in names)
-    wrong += [name for name in cut_by if not holds_groups(given[name])]
-    wrong += [name for name in columns.kept if not is_publishable(given[name])]
+    # Of folds and questions, if there are any: nothing else has their names.
+    types = {
+        **{name: cells[name] for name in columns.cell},
+        FOLD: pl.Int32(),
+        QUESTION: pl.String(),
+        RESPONSE: pl.Int32(),
+        **dict.fromkeys(columns.debiased, pl.Float64()),
+    }
+    held = [
+        (columns.unit, holds_ids),
+        *((name, holds_groups) for names in columns.breakdowns for name in names),
+        *((name, is_publishable) for name in columns.kept),
+    ]
+    wrong = [name for name, kind in given.items() if types.get(name, kind) != kind]
+    wrong += [name for name, holds in held if not holds(given[name])]
     if wrong:
         raise FormatError(f"column {wrong[0]!r} of the rows has an unexpected type")
 
@@ -367,9 +371,3 @@ def _check_names(manifest: Manifest) -> None:
     parts = {f"{UNIT_PARTS}/part-{number:05}.parquet" for number in range(len(rows))}
     if rows not in ({UNITS}, parts):
         raise FormatError(f"{MANIFEST} names a file that is not part of a release")
-
-
-def _check_sums(folder: Files, manifest: Manifest) -> None:
-    for name, stated in manifest.files.items():
-        if folder.sum(name).sha256 != stated.sha256:
-            raise FormatError(f"{folder}/{name} was changed since it was published")

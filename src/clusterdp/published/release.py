@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.document.markup import to_html
-from clusterdp.document.model import Facts, Paragraph
+from clusterdp.document.model import Facts, Paragraph, as_notes
 from clusterdp.document.text import to_lines
 
 if TYPE_CHECKING:
     from clusterdp.cells.assignment import AssignmentProbs
     from clusterdp.cells.layout import Layout
     from clusterdp.channels.cluster_response import ClusterResponse
+    from clusterdp.document.model import Part
     from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.rows.questions import QuestionRule
@@ -66,15 +67,15 @@ class Release:
         return ", ".join(dict.fromkeys(question.mechanism.name for question in self.questions))
 
     def __repr__(self) -> str:
-        return "\n".join([self._title(), *(f"  {line}" for line in to_lines([self._facts()]))])
+        return "\n".join([self._title(), *(f"  {line}" for line in to_lines(self._parts()))])
 
     def _repr_html_(self) -> str:
-        return to_html(Paragraph(self._title()), self._facts())
+        return to_html(Paragraph(self._title()), *self._parts())
 
     def _title(self) -> str:
         return f"Release of {', '.join(self.columns.outcomes)} by {self.mechanism_names}"
 
-    def _facts(self) -> Facts:
+    def _parts(self) -> list[Part]:
         """What was released, what it costs and how to use it."""
         layout, columns = self.layout, self.columns
         arms = [
@@ -91,8 +92,12 @@ class Release:
                 for question in self.questions
                 for outcome in question.space.declared.outcomes
             },
-            **(self._named_questions() if len(self.questions) > 1 else {}),
         }
+        if len(self.questions) > 1:
+            facts |= {
+                f"question {one.name}": f"asked of {one.mechanism.asked_share:.1%} of units"
+                for one in self.questions
+            }
         if self.units is None:
             facts["rows"] = "none; noisy statistics of cells only"
         else:
@@ -102,11 +107,4 @@ class Release:
             ]
             facts["columns"] = ", ".join(named)
         facts["to estimate"] = "clusterdp.estimate(release)"
-        return Facts(list(facts.items()), self.notes)
-
-    def _named_questions(self) -> dict[str, str]:
-        """Whom each question is asked."""
-        return {
-            f"question {question.name}": f"asked of {question.mechanism.asked_share:.1%} of units"
-            for question in self.questions
-        }
+        return [Facts(list(facts.items())), *as_notes(self.notes)]

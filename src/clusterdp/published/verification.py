@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.published.manifest import Manifest
     from clusterdp.spec.spec import Expected
-    from clusterdp.statistics.pilot import DrawnPilot
     from clusterdp.storage.reading import Files
 
 
@@ -143,7 +142,7 @@ class Verifier:
             Check("the folder has no other files", self.foreign_file()),
             # Reading it refuses a guarantee that does not follow.
             Check("the guarantee matches the parameters", None),
-            *self.cluster_response(),
+            *self._cluster_response(),
             self.file_bytes(),
             *self.pages(),
         ]
@@ -186,7 +185,7 @@ class Verifier:
         foreign = sorted(set(self.files.names()) - listed)
         return f"{foreign[0]} is not part of the release" if foreign else None
 
-    def cluster_response(self) -> list[Check]:
+    def _cluster_response(self) -> list[Check]:
         """What the integers of the response of private clusters cost; nothing if public."""
         if self.manifest.labels is None:
             return []
@@ -258,23 +257,24 @@ class Verifier:
     def pilot(self) -> str | None:
         """Whether clips, grids and prior follow from the pilot."""
         release, before_pilot = self.release, self.manifest.before_pilot
-        declared = [
-            question
-            if before is None
-            else Question(
-                space=before.outcomes.categories,
-                mechanism=question.mechanism.with_prior(before.prior),
-            )
-            for question, before in zip(release.questions, before_pilot, strict=True)
-        ]
-        spaces = together([one.space for one in declared])
-        pairs = zip(declared, spaces, strict=True)
-        before = [replace(one, space=space) for one, space in pairs]
-        settled = settle(before, self.layout, release.pilots)
-        stated = zip(
-            release.questions, settled, self.manifest.expected, release.pilots, strict=True
+        pairs = list(zip(release.questions, before_pilot, strict=True))
+        spaces = together(
+            [one.space if before is None else before.outcomes.categories for one, before in pairs]
         )
-        if all(_is_settled(*one) for one in stated):
+        declared = [
+            Question(
+                space=space,
+                mechanism=one.mechanism
+                if before is None
+                else one.mechanism.with_prior(before.prior),
+            )
+            for (one, before), space in zip(pairs, spaces, strict=True)
+        ]
+        settled = settle(declared, self.layout, release.pilots)
+        stated = zip(release.questions, settled, self.manifest.expected, strict=True)
+        # Without a pilot, there is nothing to compare.
+        looked = zip(stated, release.pilots, strict=True)
+        if all(_is_settled(*one) for one, pilot in looked if pilot is not None):
             return None
         return (
             "the outcomes, the prior or what is expected in manifest.json are not what "
@@ -305,10 +305,9 @@ class Verifier:
                 return f"rows have values of {held.name!r} with control characters"
         return None
 
-    def filled_cells(self) -> str | None:
+    def filled_cells(self) -> None:
         """Nothing, or an error that says what is wrong."""
         count_released(self.release)
-        return None
 
     def debiased(self) -> str | None:
         """Whether debiased outcomes are those of responses, to the last bit."""
@@ -318,12 +317,10 @@ class Verifier:
         signs = ((1 / column(name)).alias(f"1 / {name}") for name in columns.debiased)
         held = map(column, (*columns.cell, *several, RESPONSE, *columns.debiased))
         distinct = collect_rows(self.units.select(*held, *signs).unique())
-        for index, (question, cells) in enumerate(
-            zip(self.release.questions, self.cells, strict=True)
-        ):
+        for question, cells in zip(self.release.questions, self.cells, strict=True):
             rows, declared = distinct, question.space.declared
             if several:
-                rows = distinct.filter(column(QUESTION) == columns.question_names[index])
+                rows = distinct.filter(column(QUESTION) == question.name)
             names = debiased_names(declared.names, declared.missing)
             if rows.select(columns_of(columns.debiased)).null_count().row(0) != tuple(
                 0 if name in names else len(rows) for name in columns.debiased
@@ -357,27 +354,21 @@ class Verifier:
         arm = self.columns.arm
         arms = self.release.cells[arm].head(len(self.layout.arms)).cast(pl.String)
         for one in self.layout.breakdowns:
-            names, labels = (*one.columns, arm), (*one.labels, tuple(arms))
-            *keys, counts = count_rows([self.units], [names])[0]
-            codes = np.zeros(len(counts), dtype=np.int64)
-            for name, known, key in zip(names, labels, keys, strict=True):
-                texts = unnamed(key).cast(pl.String)
-                found = texts.cast(pl.Enum(known), strict=False).to_physical()
-                if found.null_count():
-                    return f"rows have a value of {name!r} that no group has"
-                codes = codes * len(known) + found.to_numpy()
-            sizes = np.bincount(codes, counts.to_numpy(), one.sizes.size)
-            if not np.array_equal(sizes.reshape(one.sizes.shape), one.sizes):
+            *keys, counts = count_rows([self.units], [(*one.columns, arm)])[0]
+            texts = (unnamed(key).cast(pl.String) for key in keys)
+            found = dict(zip(zip(*texts, strict=True), counts, strict=True))
+            stated = dict(zip(product(*one.labels, arms), one.sizes.ravel().tolist(), strict=True))
+            if found != {group: size for group, size in stated.items() if size}:
                 return f"the groups by {', '.join(one.columns)} have other sizes than stated"
-        stated, by = self.layout.assigned, self.columns.randomization_unit
-        if stated is None or by is None:
+        assigned, by = self.layout.assigned, self.columns.randomization_unit
+        if assigned is None or by is None:
             return None
         groups, key, counts = count_rows([self.units], [(by, arm)])[0]
         if groups.n_unique() < len(groups):
             return f"groups of {by!r} have rows in several arms"
-        assigned = unnamed(key).cast(pl.String).cast(pl.Enum(arms)).to_physical().to_list()
-        sizes_of = AssignedGroups.from_sizes(assigned, counts.to_list())
-        if sizes_of.concentrations != stated.concentrations:
+        codes = unnamed(key).cast(pl.String).cast(pl.Enum(arms)).to_physical().to_list()
+        counted = AssignedGroups.from_sizes(codes, counts.to_list())
+        if counted.concentrations != assigned.concentrations:
             return f"the groups of {by!r} have other sizes than stated"
         return None
 
@@ -422,11 +413,10 @@ class Verifier:
         names = unit_files(self.manifest)
         if len(names) != -(-self.layout.n_units // ROWS_PER_PART):
             return "the number of row files does not match the number of rows"
-        if self.manifest.row_order == "table":
-            for name in names[:-1]:
-                counted = collect_rows(self.files.scan_parquet([name]).select(pl.len()))
-                if counted.item() != ROWS_PER_PART:
-                    return f"{name} has an unexpected number of rows"
+        for name in names[:-1] if self.manifest.row_order == "table" else []:
+            counted = collect_rows(self.files.scan_parquet([name]).select(pl.len()))
+            if counted.item() != ROWS_PER_PART:
+                return f"{name} has an unexpected number of rows"
         return None
 
     def order(self) -> str | None:
@@ -447,15 +437,8 @@ def _run(name: str, check: Callable[[], str | None]) -> Check:
         return Check(name, str(error))
 
 
-def _is_settled(
-    question: ReleasedQuestion,
-    settled: Question,
-    expected: Expected | None,
-    pilot: DrawnPilot | None,
-) -> bool:
-    """Whether a question is what its pilot leads to; without one, there is nothing to compare."""
-    if pilot is None:
-        return True
+def _is_settled(question: ReleasedQuestion, settled: Question, expected: Expected | None) -> bool:
+    """Whether a question is what its pilot leads to."""
     priors = [np.array(one.mechanism.prior or ()) for one in (settled, question)]
     same = settled.space.record() == question.space.record() and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())

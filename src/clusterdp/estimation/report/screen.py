@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from clusterdp.document.text import Column, aligned, fitted, remark, wrapped
-from clusterdp.document.text_chart import interval_lines
+from clusterdp.document.text import Column, aligned, fitted, interval_lines, remark, wrapped
 from clusterdp.estimation.effects.text import plain_label
 from clusterdp.estimation.report import sentences
 from clusterdp.estimation.report.numbers import MetricNumbers
