@@ -11,6 +11,7 @@ from clusterdp.document.text import Column
 from clusterdp.estimation.effects.effect import (
     NOTHING,
     Effect,
+    Segment,
     limits_text,
     p_value_text,
     plain_label,
@@ -283,10 +284,10 @@ def distribution_tables(
     estimate: Findings, outcome: str
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
     """The distribution of an outcome in every arm, of all units and then of each segment."""
-    by_segment: dict[str, list[ArmDistribution]] = {}
+    by_segment: dict[Segment, list[ArmDistribution]] = {}
     for one in estimate.distributions:
         if one.outcome == outcome:
-            by_segment.setdefault(plain_label(segment_label(one.segment)), []).append(one)
+            by_segment.setdefault(one.segment, []).append(one)
     tables = []
     for segment, arms in by_segment.items():
         rows = [
@@ -297,7 +298,7 @@ def distribution_tables(
             for at, value in enumerate(arms[0].values)
         ]
         header = (plain_label(outcome), *(arm_label(estimate, one.arm) for one in arms))
-        tables.append((segment, [header, *rows]))
+        tables.append((plain_label(segment_label(segment)), [header, *rows]))
     return tables
 
 
