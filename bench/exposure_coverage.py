@@ -64,7 +64,7 @@ class Rates(NamedTuple):
             (low, high), gap = one.ci(LEVEL), one.gap(LEVEL)
             held += low <= truth <= high and not (gap is not None and gap[0] < truth < gap[1])
             unbounded += math.isinf(low)
-            error = math.sqrt(one.sampling_variance + one.privacy_variance)
+            error = math.sqrt(sum(one.variances))
             wald += abs(one.value - truth) <= reach * error
         return cls(*(count / len(effects) for count in (held, unbounded, wald)))
 

@@ -17,7 +17,7 @@ from cli_runs import run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.estimation.effects.text import Segment
+    from clusterdp.estimation.effects.effect import Segment
     from clusterdp.published.release import Release
 
 N_UNITS = 4000

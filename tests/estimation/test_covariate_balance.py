@@ -12,7 +12,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.estimation.metrics.covariate_balance import balance_p_value, difference_notes
+from clusterdp.estimation.metrics.sample_ratio import balance_p_value, difference_notes
 
 PARTS: dict[str, Any] = {
     "unit": "user",

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import clusterdp as cdp
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.intervals import quantile
+from clusterdp.estimation.means.functions import question_of, take_call
 from clusterdp.estimation.metrics import parse as parsing
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
-from clusterdp.estimation.metrics._functions import question_of, take_call
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.estimation.metrics.levels import DistributionEstimator, Levels
 from clusterdp.estimation.metrics.mean import MeanEstimator
@@ -174,12 +174,8 @@ class ArmTop(NamedTuple):
         return self.value, self.value
 
     @property
-    def sampling_variance(self) -> float:
-        return float(self.arm.sampling[0])
-
-    @property
-    def privacy_variance(self) -> float:
-        return float(self.arm.privacy[0])
+    def variances(self) -> tuple[float, float]:
+        return float(self.arm.sampling[0]), float(self.arm.privacy[0])
 
     def limits(self, level: float) -> tuple[float, float]:
         reach = quantile(level) * float(np.sqrt(self.arm.variances[0]))

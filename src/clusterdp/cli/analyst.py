@@ -26,7 +26,7 @@ from clusterdp.cli.help import FIRST, HelpAll
 from clusterdp.document.text import terminal_width
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
-from clusterdp.estimation.effects.families import VARYING
+from clusterdp.estimation.effects.findings import VARYING
 from clusterdp.estimation.estimate import estimate as estimate_effects
 from clusterdp.estimation.reading.rows import open_segments
 from clusterdp.estimation.report.screen import estimate_text

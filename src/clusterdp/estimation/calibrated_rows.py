@@ -11,6 +11,7 @@ that do not depend on outcomes. A unit is moved by a number that all units of it
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from clusterdp._named import column
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.estimate import open_release
-from clusterdp.estimation.means.arms import weigh
 from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.means.weights import weigh
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.profiles import PROFILE, ProfiledRows, Profiling
 from clusterdp.estimation.reading.request import EstimateRequest
@@ -34,8 +35,6 @@ from clusterdp.rows.frames import frame_like, read_frame
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, TIMES_OBSERVED
 
 if TYPE_CHECKING:
-    import os
-
     import polars as pl
 
 
@@ -79,8 +78,7 @@ def calibrated_rows(release: Release | str | os.PathLike[str], *, fold: int | No
     every = [ProfiledRows(profiling, one) for one in count_released(release, profiling.names)]
     pairs = zip(release.questions, every, strict=True)
     columns = [_calibrated(question, found, request) for question, found in pairs]
-    labels = ClusterInversion.from_release(release)
-    factors = None if labels is None else labels.factors()
+    factors = ClusterInversion.from_release(release).factors()
     for question, more, found in zip(release.questions, columns, every, strict=True):
         weights = _stratified_weights(question, found, release.layout, factors)
         cells = found.profiles.cells[found.table[PROFILE].to_numpy()]

@@ -30,6 +30,7 @@ import numpy as np
 
 from clusterdp._arrays import BoolArray, FloatArray, IntArray
 from clusterdp.estimation.means.responses import ResponseValues
+from clusterdp.estimation.reading.profiles import sums_by
 from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.published.manifest import plain
 from clusterdp.published.release import Release
@@ -151,8 +152,7 @@ class ArmMoments:
         cluster_sizes: IntArray,
     ) -> None:
         def add(terms: FloatArray | float) -> FloatArray:
-            sums = np.bincount(clusters, counts * terms, len(cluster_sizes))
-            return np.asarray(sums, np.float64)
+            return sums_by(clusters, np.asarray(counts * terms, np.float64), len(cluster_sizes))
 
         self.cluster_sizes, self.sizes = cluster_sizes, add(1.0)  # n_c, n_ac
         n_units, sizes = int(cluster_sizes.sum()), self.sizes

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +19,18 @@ from clusterdp.estimation.effects.effect import (
     EffectTarget,
     Estimator,
     Use,
+    segment_label,
     to_effect,
 )
-from clusterdp.estimation.effects.families import (
+from clusterdp.estimation.effects.findings import (
     VARYING,
+    Origin,
+    call_text,
+    file_name,
     mark_reported,
     parse_family,
     with_families,
 )
-from clusterdp.estimation.effects.findings import Origin, call_text, file_name
 from clusterdp.estimation.effects.intervals import check_level, quantile
 from clusterdp.estimation.effects.notes import (
     Note,
@@ -37,7 +41,6 @@ from clusterdp.estimation.effects.notes import (
     segment_size_check,
     sorted_notes,
 )
-from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.arms import contrast_effects
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.metrics.base import (
@@ -45,15 +48,12 @@ from clusterdp.estimation.metrics.base import (
     MetricFindings,
     QuestionRows,
 )
-from clusterdp.estimation.metrics.covariate_balance import (
-    balance_notes,
-    difference_notes,
-    report_plain,
-)
 from clusterdp.estimation.metrics.exposure import Exposure
-from clusterdp.estimation.metrics.observed import attrition_notes, missing_notes, tells_attrition
+from clusterdp.estimation.metrics.observed import attrition_notes, missing_notes
 from clusterdp.estimation.metrics.parse import parse_metrics
 from clusterdp.estimation.metrics.sample_ratio import (
+    balance_notes,
+    difference_notes,
     estimate_share_notes,
     question_notes,
     scope_notes,
@@ -73,9 +73,6 @@ from clusterdp.outcomes.space import ValueRange
 from clusterdp.published.folder import read_release
 from clusterdp.published.release import Release
 from clusterdp.published.rows import n_outputs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Arguments that have few values.
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -156,8 +153,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     check_level(level)
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
-    if fold is not None and (isinstance(fold, bool) or not isinstance(fold, int)):
-        raise ParameterError(f"fold must be the number of a fold, got {fold!r}")
     varying = parse_family(family)
     spaces = [question.space for question in release.questions]
     request = EstimateRequest(
@@ -187,9 +182,9 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     else:
         found = _from_statistics(release, request)
     ranges = dict(found.ranges)
-    effects = [
-        replace(one, possible=ranges.get(one.of.metric)) for one in sorted(found.effects, key=_kind)
-    ]
+    # Overall ones, those in segments, and differences between segments.
+    found.effects.sort(key=lambda one: (bool(one.of.segment), one.of.against is not None))
+    effects = [replace(one, possible=ranges.get(one.of.metric)) for one in found.effects]
     found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     notes += [*scope_notes(request), *_scope_texts(release)]
@@ -224,11 +219,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     )
 
 
-def _kind(effect: Effect) -> tuple[bool, bool]:
-    """The order of effects: overall, in segments, differences between segments."""
-    return bool(effect.of.segment), effect.of.against is not None
-
-
 def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:
     """How arms assigned to groups affect standard errors, and why intervals are wide."""
     if release.columns.randomization_unit is None:
@@ -259,9 +249,8 @@ def _from_rows(
     rows = read[0]  # what follows is public, and the same in every question
     found = MetricFindings()
     if request.fold is not None:
-        n_held = int(rows.profiles.sizes.sum())
-        text = f"Fold {request.fold} only: {n_held:,} of {release.layout.n_units:,} units."
-        found.notes.append(Note(text, Weight.SCOPE))
+        held = f"{int(rows.profiles.sizes.sum()):,} of {release.layout.n_units:,} units"
+        found.notes.append(Note(f"Fold {request.fold} only: {held}.", Weight.SCOPE))
     if request.differences == "pairs":
         _check_pairs(rows)
     if len(release.questions) > 1:
@@ -279,19 +268,18 @@ def _from_rows(
             passed="effects in segments agree between folds",
         )
     for declared in (question.space.declared for question in release.questions):
-        if tells_attrition(declared, found.effects):
+        if (attrition := attrition_notes(declared, found.effects)) is not None:
             found.check(
                 f"Attrition in {' and '.join(declared.missing)}",
-                attrition_notes(declared, found.effects),
+                attrition,
                 passed="no difference in response rates found",
             )
     if rows.covariates is not None:
-        found.effects[:] = mark_reported(found.effects, len(rows.covariates.given.regressors))
         suspect = [*balance_notes(rows.covariates), *difference_notes(found.effects)]
-        passed = "no sign that they depend on treatment"
-        found.check("Covariate balance", suspect, passed=passed)
-        if suspect:
-            found.effects[:] = report_plain(found.effects)
+        found.check("Covariate balance", suspect, passed="no sign that they depend on treatment")
+        found.effects[:] = mark_reported(
+            found.effects, math.inf if suspect else len(rows.covariates.regressors)
+        )
     return found
 
 
@@ -347,14 +335,14 @@ def _check_joined(
     release: Release,
     rows: cutting.RowCounts,
     found: MetricFindings,
-    inversion: ClusterInversion | None,
+    inversion: ClusterInversion,
 ) -> None:
     """Check segments and covariates: shares of arms, ids, values."""
-    private = None if inversion is None else inversion.column  # true clusters are not known
-    parts = [(segment_label(of), one) for of, one in rows.segments if private not in dict(of)]
+    parts = [  # true clusters are not known
+        (segment_label(of), one) for of, one in rows.segments if inversion.column not in dict(of)
+    ]
     parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
-    is_planned = inversion is None or inversion.probs is None
-    if parts and is_planned and release.columns.randomization_unit is None:
+    if parts and inversion.probs is None and release.columns.randomization_unit is None:
         sizes = [(name, one.cell_sizes(rows.profiles)) for name, one in parts]
         found.check(
             "Sample ratio in segments",
@@ -370,7 +358,7 @@ def _check_joined(
     if rows.covariates is not None:
         found.check(
             "Covariates",
-            rows.covariates.given.notes(),
+            rows.covariates.notes(),
             passed="no values are missing",
         )
 

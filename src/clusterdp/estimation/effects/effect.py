@@ -1,8 +1,9 @@
-"""An average effect: its metric, arm and segment, its numbers and its intervals."""
+"""An average effect: what it is of, its numbers, its intervals, and how people read them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -17,13 +18,58 @@ from clusterdp.estimation.effects.intervals import (
     ratio_set,
     two_sided,
 )
-from clusterdp.estimation.effects.text import (
-    Segment,
-    limits_text,
-    segment_label,
-    short_label,
-    to_decimals,
-)
+
+# Columns with their values; empty for everyone.
+Segment = tuple[tuple[str, Any], ...]
+# What stands in place of a number that is not known.
+NOTHING = "–"
+# With more decimals than this a number is shown in powers of ten.
+_MOST_DECIMALS = 9
+
+
+def segment_label(segment: Segment) -> str:
+    """A segment in words: "tier=gold, region=1", or "overall"."""
+    return ", ".join(f"{name}={value}" for name, value in segment) or "overall"
+
+
+def plain_label(label: object) -> str:
+    """A label in one line, whatever it holds."""
+    return plain_text(str(label))
+
+
+def short_label(label: object, longest: int) -> str:
+    """A label in one line, cut off if it is longer."""
+    text = plain_label(label)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def to_decimals(std_errors: Iterable[float]) -> Callable[[float | None], str]:
+    """How the numbers of a metric are shown: to two digits of the smallest standard error."""
+    errors = [error for error in std_errors if error > 0]
+    decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 4
+
+    def show(number: float | None) -> str:
+        if number is None or math.isnan(number):
+            return NOTHING
+        if math.isinf(number):
+            return "∞" if number > 0 else "-∞"
+        return f"{number:z,.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
+
+    return show
+
+
+def limits_text(limits: tuple[float, float], show: Callable[[float | None], str]) -> str:
+    """Two limits in brackets."""
+    low, high = limits
+    return NOTHING if math.isnan(low) else f"[{show(low)}, {show(high)}]"
+
+
+def p_value_text(p_value: float) -> str:
+    """A p-value to four decimals."""
+    if math.isnan(p_value):
+        return NOTHING
+    return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"
+
 
 # How cells are weighed: by the size of their cluster, or by their own.
 Estimator = Literal["stratified", "unstratified"]
@@ -63,16 +109,18 @@ class EffectTarget(NamedTuple):
     @property
     def label(self) -> str:
         """The segment in words."""
-        return self._worded(segment_label(self.segment), self.against)
+        return self.in_short(None)
 
-    def in_short(self, longest: int) -> str:
-        """The same in one line, with names of so many letters at most."""
-        against = None if self.against is None else short_label(self.against, longest)
-        return self._worded(short_label(segment_label(self.segment), longest), against)
-
-    def _worded(self, segment: str, against: str | None) -> str:
-        text = segment if against is None else f"{segment} vs {against}"
+    def in_short(self, longest: int | None) -> str:
+        """The same in one line, with names of so many letters at most; None for whole names."""
+        names = [segment_label(self.segment), *filter(None, [self.against])]
+        text = " vs ".join(one if longest is None else short_label(one, longest) for one in names)
         return f"{text} (adjusted)" if self.adjusted else text
+
+    @property
+    def plain(self) -> EffectTarget:
+        """The same without adjustment."""
+        return self._replace(adjusted=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -7,23 +7,21 @@ different in one fold than in another, its rows were chosen by their noise.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
-from clusterdp.estimation.effects.effect import FEW_UNITS, Effect
+from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, segment_label
 from clusterdp.estimation.effects.intervals import two_sided
-from clusterdp.estimation.effects.text import segment_label
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 # This many segments are named; more are counted.
 _NAMED = 3
-# The probability of a false positive about any mean of an estimate, and about any segment's folds.
-_LEVEL = 1e-3
+# The probability of a false positive of a check: about any mean of an estimate, the folds of any
+# segment, the arms of a table, any covariate, or any difference that adjustment makes.
+ALARM_LEVEL = 1e-3
 # Closer to the range than this many standard errors, no mean raises an alarm.
 _NEAR = 4.0
 _CHOSEN = (
@@ -152,7 +150,7 @@ def range_notes(effects: Sequence[Effect]) -> list[Note]:
     ]
     far: dict[tuple[str, str, object], Note] = {}
     for effect, arm, mean, error, off in means:
-        is_chance = two_sided(off, error, effect.degrees) / 2 * len(means) >= _LEVEL
+        is_chance = two_sided(off, error, effect.degrees) / 2 * len(means) >= ALARM_LEVEL
         if off <= _NEAR * error or is_chance:
             continue
         text = (
@@ -182,7 +180,7 @@ def fold_notes(by_fold: Sequence[Sequence[Effect]], n_segments: int) -> list[Not
         )
         for effects in by_fold
         for of, p_value in [(effects[0].of, _same_effect_p_value(effects))]
-        if p_value * n_segments < _LEVEL
+        if p_value * n_segments < ALARM_LEVEL
     ]
 
 

@@ -12,6 +12,7 @@ shares, if groups of any size differ by as much.
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +25,8 @@ from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.spread import ratio
 from clusterdp.estimation.means.sums import WeightedSums
-from clusterdp.estimation.means.weights import CellWeights
-from clusterdp.estimation.reading.profiles import Profiles, spread_cells
+from clusterdp.estimation.means.weights import CellWeights, weigh
+from clusterdp.estimation.reading.profiles import Profiles, spread_cells, sums_by
 from clusterdp.outcomes.space import CategorySpace, ValueRange
 from clusterdp.statistics.base import CellTotals, ClusterContrasts
 
@@ -93,14 +94,14 @@ class ArmMeans(NamedTuple):
         arm makes up for the other. A variance is infinite where it is not estimated better than to
         about its own size.
         """
-        control, treated = [layout.control], list(layout.treatments)
+        treated = list(layout.treatments)
         sampling, least, privacy, errors = (
-            part[..., treated] + part[..., control]
+            layout.against_control(part)
             for part in (self.sampling, self.least, self.privacy, self.errors)
         )
         of_arms, variances = self.variances, np.maximum(sampling, least) + privacy
         return EffectArrays(
-            effects=self.means[..., treated] - self.means[..., control],
+            effects=self.means[..., treated] - self.means[..., [layout.control]],
             variances=np.where(errors > _MOST_ERROR * variances**2, np.inf, variances),
             privacy_variances=privacy,
             control_means=self.means[..., layout.control] + origin,
@@ -109,32 +110,6 @@ class ArmMeans(NamedTuple):
             treated_variances=of_arms[..., treated],
             degrees=welch_degrees(of_arms, self.effective_degrees, layout),
         )
-
-
-def weigh(  # noqa: PLR0913 - how cells are weighed
-    sizes: IntArray,
-    layout: Layout,
-    arms: list[int],
-    estimator: Estimator = "stratified",
-    *,
-    as_totals: bool = False,
-    factors: FloatArray | None = None,
-) -> CellWeights:
-    """Weights of the cells of some arms in a segment, or in everyone.
-
-    Args:
-        sizes: The units of the segment in every cell, of all arms; axes `[..., cluster, arm]`.
-        layout: The cells of the whole table.
-        arms: The arms to compare.
-        estimator: How cells are weighed.
-        as_totals: Whether units are to have the weights that they have in totals.
-        factors: What units count by noisy labels; None if cells are compared as they are.
-    """
-    if factors is not None:
-        return cell_weights.weigh_by_labels(sizes, factors, arms)
-    if estimator == "unstratified":
-        return cell_weights.weigh_units_alike(sizes, arms)
-    return cell_weights.weigh_cells(sizes, layout, arms, as_totals=as_totals)
 
 
 def true_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
@@ -343,10 +318,7 @@ def profile_scores(
         calibration: By published sums.
     """
     labels, groups = np.unique(assigned, return_inverse=True)
-
-    def by_group(terms: FloatArray) -> FloatArray:
-        return np.asarray(np.bincount(groups, terms), np.float64)
-
+    by_group = partial(sums_by, groups, n_groups=len(labels))
     shares = by_group(each * part.sizes)
     if len(labels) > _MOST_CALIBRATED:
         totals = by_group(each * part.sums)
@@ -445,21 +417,25 @@ def contrast_effects(read: ClusterContrasts, layout: Layout, ends: ValueRange) -
     sizes, weights = layout.sizes, layout.cluster_shares
     effects = (weights * read.contrasts).sum(axis=-2)
     privacy = np.broadcast_to((weights**2 * read.noise).sum(axis=-2), effects.shape)
+    degrees = None
     if read.spread is None or read.arm_noise is None:
         n_units = sizes.sum(axis=-1, keepdims=True)
-        largest = ends.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
-        sampling = _with_control(weights**2 * largest / sizes, layout)
-        return EffectArrays(
-            effects=effects, variances=privacy + sampling, privacy_variances=privacy
-        )
-    sampling = _with_control(weights**2 * read.spread / sizes, layout)
-    of_means = read.arm_noise + np.maximum(read.spread, 0.0) / sizes
-    arm_variances = (weights**2 * of_means).sum(axis=-2)
+        spread = ends.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
+    else:
+        spread = read.spread
+        of_means = read.arm_noise + np.maximum(spread, 0.0) / sizes
+        arm_variances = (weights**2 * of_means).sum(axis=-2)
+        # Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
+        parts = layout.mean_weights
+        uncertainty = (parts**2 / np.maximum(sizes - 1, 1)).sum(axis=-2)
+        degrees = welch_degrees(arm_variances, parts.sum(axis=-2) ** 2 / uncertainty, layout)
+    by_arm = (weights**2 * spread / sizes).sum(axis=-2)
+    sampling = layout.against_control(by_arm)
     return EffectArrays(
         effects=effects,
         variances=privacy + np.maximum(sampling, 0.0),
         privacy_variances=privacy,
-        degrees=welch_degrees(arm_variances, _stratum_degrees(layout), layout),
+        degrees=degrees,
     )
 
 
@@ -471,23 +447,6 @@ def welch_degrees(arm_variances: FloatArray, arm_degrees: FloatArray, layout: La
     variances = np.nan_to_num(arm_variances)
     uncertainty = variances**2 / arm_degrees
     treated, control = list(layout.treatments), [layout.control]
-    above = (variances[..., treated] + variances[..., control]) ** 2
-    below = uncertainty[..., treated] + uncertainty[..., control]
+    above, below = layout.against_control(variances) ** 2, layout.against_control(uncertainty)
     least = np.minimum(arm_degrees[..., treated], arm_degrees[..., control])
     return np.where(below > 0, above / np.where(below > 0, below, 1.0), least)
-
-
-def _stratum_degrees(layout: Layout) -> FloatArray:
-    """Degrees of freedom of the variance of each arm's stratified mean, if all units vary equally.
-
-    Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
-    """
-    parts = layout.mean_weights
-    uncertainty = (parts**2 / np.maximum(layout.sizes - 1, 1)).sum(axis=-2)
-    return np.asarray(parts.sum(axis=-2) ** 2 / uncertainty)
-
-
-def _with_control(terms: FloatArray, layout: Layout) -> FloatArray:
-    """Σ over clusters of treatment plus control; axes `[..., treatment]`."""
-    totals = terms.sum(axis=-2)
-    return np.asarray(totals[..., list(layout.treatments)] + totals[..., [layout.control]])

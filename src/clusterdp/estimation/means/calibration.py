@@ -14,7 +14,8 @@ How outcomes spread around τ̂ is calibrated likewise: see `spread`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,9 +34,6 @@ from clusterdp.estimation.means.sums import (
 )
 from clusterdp.estimation.reading.profiles import Profiles, times
 from clusterdp.statistics.base import SumReading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class CalibratedSums(NamedTuple):
@@ -86,7 +84,7 @@ class Calibration:
         ridge: FloatArray | None = None,
     ) -> None:
         self.rows, self.sizes, self.unit_noise = rows, profiles.sizes, noise
-        self.sums = sums = PublishedSums.from_readings(readings, profiles, -noise.origin)
+        self.sums = sums = PublishedSums(readings, profiles, -noise.origin)
         ridge = sum_ridge(sums, noise.variance) if ridge is None else ridge
         self.solver = SumSolver(sums.design, profiles.sizes, ridge)
         self.gaps = times(rows.sums, sums.design) - sums.values
@@ -191,5 +189,5 @@ def public_ridge(
     readings: Sequence[SumReading], profiles: Profiles, noise: RowNoiseBound
 ) -> FloatArray:
     """W/v̄ of a metric, by which its sums are weighed against rows."""
-    sums = PublishedSums.from_readings(readings, profiles, -noise.origin)
+    sums = PublishedSums(readings, profiles, -noise.origin)
     return sum_ridge(sums, noise.variance)

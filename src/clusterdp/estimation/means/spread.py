@@ -8,7 +8,8 @@ squares, all of them around the same τ̂, so that rows cancel where X spans s.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,10 +25,6 @@ from clusterdp.estimation.means.sums import (
 from clusterdp.estimation.reading.profiles import Profiles, times
 from clusterdp.outcomes.space import ValueRange
 from clusterdp.statistics.base import SumReading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # How much the spread of outcomes is thought to differ between units that count more and that count
 # less, as a share of it: what a ratio of totals may be off by.
@@ -189,7 +186,7 @@ class PublishedSquares:
                 if one.squares is not None
             ]
             added = [one.squares_constant for one in squared]
-            found = PublishedSums.from_readings(squared, profiles, added)
+            found = PublishedSums(squared, profiles, added)
             # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
             some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
             off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some

@@ -8,8 +8,9 @@ is a sum over rows with public weights, calibrated by published sums.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,19 +21,20 @@ from clusterdp.estimation.effects.effect import (
     Effect,
     EffectArrays,
     EffectTarget,
+    Segment,
+    segment_label,
     to_effect,
 )
 from clusterdp.estimation.effects.findings import ArmDistribution, AttritionBounds, SegmentTest
 from clusterdp.estimation.effects.intervals import TrueClusterInterval
 from clusterdp.estimation.effects.notes import DataCheck, Note, Weight
-from clusterdp.estimation.effects.text import Segment, segment_label
 from clusterdp.estimation.means import adjustment
-from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means, weigh
+from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means
 from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
-from clusterdp.estimation.means.weights import CellWeights
+from clusterdp.estimation.means.weights import CellWeights, weigh
 from clusterdp.estimation.reading.clusters import inverted_cluster_notes
 from clusterdp.estimation.reading.covariates import RowsBySegment
 from clusterdp.estimation.reading.profiles import ResponseCounts, spread_cells
@@ -41,9 +43,6 @@ from clusterdp.estimation.reading.segments import RowCounts
 from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import parse_metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,16 +127,15 @@ class QuestionRows(NamedTuple):
         noise = [one.noise for one in decoded if not one.readings]
         declare = _remedy(name, decoded[0].name, self.question.space)
         errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
-        if errors and max(errors) > 1:
+        text = ""
+        if any(one.is_unseen(np.array(1 / size)) for one in noise):
+            text = f"{name}: a few rows have most of its noise, so SEs are upper bounds. {declare}"
+        if is_noise := max(errors, default=0.0) > 1:
             text = (
                 f"{name} is mostly privacy noise: an arm's mean has noise of about "
                 f"{max(errors):.2g} times the metric's range. {declare}"
             )
-            return [Note(text, Weight.WARNING)]
-        if any(one.is_unseen(np.array(1 / size)) for one in noise):
-            text = f"{name}: a few rows have most of its noise, so SEs are upper bounds. {declare}"
-            return [Note(text, Weight.SCOPE)]
-        return []
+        return [Note(text, Weight.WARNING if is_noise else Weight.SCOPE)] if text else []
 
     def means_alone_notes(self, name: str, *, is_exposed: bool = False) -> list[Note]:
         """A note that what was asked for exists for means only."""
@@ -147,8 +145,16 @@ class QuestionRows(NamedTuple):
             "complier effects": self.request.exposure and not is_exposed,
         }
         what = " and ".join(one for one, is_asked in asked.items() if is_asked)
-        text = f"{what.capitalize()} exist for means only. {name} is shown without."
-        return [Note(text, Weight.SCOPE)] if what else []
+        return (
+            [
+                Note(
+                    f"{what.capitalize()} exist for means only. {name} is shown without.",
+                    Weight.SCOPE,
+                )
+            ]
+            if what
+            else []
+        )
 
 
 class ArmPairMeans(NamedTuple):
@@ -171,24 +177,14 @@ class SegmentEffect(NamedTuple):
     Attributes:
         value: The effect.
         arrays: The same with its variances, as arrays.
-        sampling: The variance of sampling, which can be negative by chance.
-        found: The calibrated means of control and of the treatment; None where an arm has no unit.
+        means: The means of control and of the treatment; None where an arm has no unit.
         n_units: Units of all arms.
-        scores: Of the groups that were assigned to control and to the treatment as a whole; None if
-            units were.
     """
 
     value: Effect
     arrays: EffectArrays
-    sampling: float
-    found: CalibratedSums | None
+    means: ArmPairMeans | None
     n_units: int
-    scores: tuple[GroupScores, ...] | None = None
-
-    @property
-    def of(self) -> EffectTarget:
-        """What it describes."""
-        return self.value.of
 
 
 class MetricData:
@@ -216,8 +212,7 @@ class MetricData:
     ) -> None:
         self.decoded, self.rows, self.request = decoded, rows, request
         whole = ProfileSums.from_rows(rows.whole, rows.profiles, decoded.outputs)
-        parts = (decoded.readings, rows.profiles, whole, decoded.noise)
-        self.calibration = Calibration(*parts, ridge)
+        self.calibration = Calibration(decoded.readings, rows.profiles, whole, decoded.noise, ridge)
 
 
 class SegmentData:
@@ -254,13 +249,8 @@ class SegmentData:
         self.n_asked: IntArray = self.moments.sizes if asked is None else asked
         arms = whole.request.layout.arms
         self.empty_arms = [arms[arm] for arm in np.flatnonzero(self.n_asked.sum(axis=0) == 0)]
-        inversion = whole.request.inversion
-        self.is_true_cluster = inversion is not None and inversion.column in dict(segment)
-        self.factors = None if inversion is None else inversion.factors(segment)
-
-    def plain_effects(self) -> list[SegmentEffect]:
-        """Effects arm by arm."""
-        return self._effects(self.pair_means, is_adjusted=False)
+        self.is_true_cluster = whole.request.inversion.column in dict(segment)
+        self.factors = whole.request.inversion.factors(segment)
 
     def pair_means(self, arms: list[int], weights: CellWeights) -> ArmPairMeans:
         """The means of two arms, cells weighed as given."""
@@ -273,13 +263,17 @@ class SegmentData:
         both = to_means(found, self.moments.of_arms(arms), weights, known=known)
         if profiles.assigned is None:
             return ArmPairMeans(found, both)
-        rows = (self.sums, self.places)
-        scores = tuple(profile_scores(profiles.assigned, *rows, one, calibration) for one in each)
+        scores = tuple(
+            profile_scores(profiles.assigned, self.sums, self.places, one, calibration)
+            for one in each
+        )
         return ArmPairMeans(found, both.between_groups(scores), scores)
 
-    def adjusted_effects(self, every: RowsBySegment) -> list[SegmentEffect]:
-        """Effects arm by arm, adjusted for covariates."""
-        profiles, n_slopes = self.whole.rows.profiles, len(every.given.regressors)
+    def _adjusted_means(
+        self, every: RowsBySegment
+    ) -> Callable[[list[int], CellWeights], ArmPairMeans]:
+        """What gives the means of two arms, adjusted for covariates; as `pair_means` does."""
+        profiles, n_slopes = self.whole.rows.profiles, len(every.regressors)
         pieces = every.pieces(self.segment, self._counted)
         known = adjustment.CovariateRows(
             self._counted, profiles, self.whole.decoded.outputs, pieces
@@ -295,31 +289,31 @@ class SegmentData:
             both = to_means(found, moments, weights, n_slopes, explained)
             return ArmPairMeans(found, both.explained(plain.means, explained))
 
-        return self._effects(means, is_adjusted=True)
+        return means
 
-    def _effects(
-        self,
-        means: Callable[[list[int], CellWeights], ArmPairMeans],
-        *,
-        is_adjusted: bool,
-    ) -> list[SegmentEffect]:
-        """Effects arm by arm: NaN where an arm has no units, or none that was asked."""
+    def effects(self, covariates: RowsBySegment | None = None) -> list[SegmentEffect]:
+        """Effects arm by arm: NaN where an arm has no units, or none that was asked.
+
+        Args:
+            covariates: What they are adjusted for; None for plain ones.
+        """
         layout, effects, n_units = self.whole.request.layout, [], int(self.moments.sizes.sum())
+        means = self.pair_means if covariates is None else self._adjusted_means(covariates)
         for arm in layout.treatments:
             pair = [layout.control, arm]
-            weights = self.weigh(pair)
-            of = self.target(self.whole.decoded.name, arm)._replace(adjusted=is_adjusted)
-            found, arrays, sampling, scores = None, NO_EFFECT, np.nan, None
-            if is_known := self.are_known(pair, weights):
-                found, both, scores = means(pair, weights)
-                arrays = both.effects(layout.of_arms(pair), self.whole.decoded.outputs.middle)
-                sampling = float(both.sampling.sum())
+            weights, of = self.weigh(pair), self.target(self.whole.decoded.name, arm)
+            found, arrays = None, NO_EFFECT
+            if self.are_known(pair, weights):
+                found = means(pair, weights)
+                middle = self.whole.decoded.outputs.middle
+                arrays = found.means.effects(layout.of_arms(pair), middle)
+            of = of._replace(adjusted=covariates is not None)
             value = to_effect(arrays, of, self.arm_sizes(weights))
-            if is_known and self.is_true_cluster:
+            if found is not None and self.is_true_cluster:
                 moments = self.moments.of_arms(pair)
-                interval = _true_cluster_interval(value, both.means, moments, weights)
+                interval = _true_cluster_interval(value, found.means.means, moments, weights)
                 value = replace(value, interval=interval)
-            effects.append(SegmentEffect(value, arrays, sampling, found, n_units, scores))
+            effects.append(SegmentEffect(value, arrays, found, n_units))
         return effects
 
     def target(self, metric: str, arm: int) -> EffectTarget:
@@ -354,36 +348,37 @@ class SegmentData:
             factors=self.factors,
         )
 
-    def notes(self, effects: list[Effect]) -> list[Note]:
+    def notes(self, effects: list[Effect]) -> Iterator[Note]:
         """Remarks on the effects of a segment."""
         request, name = self.whole.request, segment_label(self.segment)
         layout, metric, sizes = request.layout, self.whole.decoded.name, self.moments.sizes
         if self.is_true_cluster:
-            return inverted_cluster_notes(name, effects)
+            yield from inverted_cluster_notes(name, effects)
+            return
         if self.empty_arms:
             arms, text = ", ".join(map(str, self.empty_arms)), "not reported: no units in arm {}."
             if (sizes.sum(axis=0) > 0).all():
                 text = f"{metric} is not reported: no unit in arm {{}} answered it."
-            return [Note(text.format(arms), Weight.SCOPE, name)]
-        notes = []
+            yield Note(text.format(arms), Weight.SCOPE, name)
+            return
         there = (sizes.sum(axis=1) > 0) & layout.complete
         weights = [self.weigh([layout.control, arm]) for arm in layout.treatments]
         n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
         if n_pooled and request.estimator == "stratified" and self.factors is None:
-            text = (
+            yield Note(
                 "clusters with few units of the segment are pooled, with inverse probability "
-                "weights."
+                "weights.",
+                segment=name,
             )
-            notes.append(Note(text, Weight.METHOD, name))
         lone = [str(layout.arms[arm]) for arm in np.flatnonzero(self.n_asked.sum(axis=0) == 1)]
         if lone:
             asked = "" if self.moments.asked is None else f" answered {metric}"
-            text = f"not reported: only one unit in arm {', '.join(lone)}{asked}."
-            notes.append(Note(text, Weight.SCOPE, name))
+            where = f"arm {', '.join(lone)}{asked}"
+            yield Note(f"not reported: only one unit in {where}.", Weight.SCOPE, name)
         if math.isfinite(min(one.degrees for one in effects)):
-            text = "few units, or a few with most of the weight: CIs use Student's t."
-            notes.append(Note(text, Weight.METHOD, name))
-        return notes
+            yield Note(
+                "few units, or a few with most of the weight: CIs use Student's t.", segment=name
+            )
 
 
 def _remedy(name: str, decoded: str, space: Categories) -> str:

@@ -37,29 +37,26 @@ the larger one of both sides of g, f(R) + e_R has a mean of at least f(y), and l
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from clusterdp._arrays import FloatArray
 from clusterdp._text import shortest_decimal
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.effect import Segment
 from clusterdp.estimation.effects.findings import ArmDistribution
 from clusterdp.estimation.effects.intervals import Limits, quantile
 from clusterdp.estimation.effects.notes import Note, Weight
-from clusterdp.estimation.effects.text import Segment
-from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.means.functions import CategoryFunction, question_of, take_call
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
-from clusterdp.estimation.metrics._functions import question_of, take_call
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
 from clusterdp.outcomes.metric import Threshold, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # No share counts for this much more than another when shares are made monotone.
 _LEAST_WEIGHT = 1e-9
@@ -198,45 +195,31 @@ class DistributionEstimator:
 _SAME = 1e-9
 
 
-class ArmBounds(NamedTuple):
+class ArmBounds:
     """A mean of an arm that is known up to bounds.
 
     Attributes:
+        value: Half way between the bounds.
+        bounds: The estimated bounds; half way between both where noise has them in the wrong order.
+        variances: What sampling and privacy add to the variance of the bound that is known less
+            well.
+
+    Args:
         arm: Estimates of both bounds, the lower one first.
     """
 
-    arm: ArmEstimates
-
-    @property
-    def value(self) -> float:
-        """Half way between the bounds."""
-        return float(self.arm.means.mean())
-
-    @property
-    def bounds(self) -> Limits:
-        """The estimated bounds; half way between both where noise has them in the wrong order."""
-        low, high = map(float, self.arm.means)
-        return min(low, self.value), max(high, self.value)
-
-    @property
-    def sampling_variance(self) -> float:
-        """What sampling adds to the variance of the bound that is known less well."""
-        return max(float(self.arm.sampling[self._worst]), 0.0)
-
-    @property
-    def privacy_variance(self) -> float:
-        """What privacy adds to the variance of the bound that is known less well."""
-        return float(self.arm.privacy[self._worst])
+    def __init__(self, arm: ArmEstimates) -> None:
+        self._arm, self.value = arm, float(arm.means.mean())
+        low, high = map(float, arm.means)
+        self.bounds = min(low, self.value), max(high, self.value)
+        worst = int(arm.variances.argmax())
+        self.variances = max(float(arm.sampling[worst]), 0.0), float(arm.privacy[worst])
 
     def limits(self, level: float) -> Limits:
         """From the lower limit of the lower bound to the upper limit of the upper one."""
-        reach = quantile(level, self.arm.degrees) * np.sqrt(self.arm.variances)
+        reach = quantile(level, self._arm.degrees) * np.sqrt(self._arm.variances)
         low, high = self.bounds
         return low - float(reach[0]), high + float(reach[1])
-
-    @property
-    def _worst(self) -> int:
-        return int(self.arm.variances.argmax())
 
 
 class BoundsEstimator(NamedTuple):

@@ -28,7 +28,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,9 +45,6 @@ from clusterdp.estimation.metrics.ratio import ArmRatio, RatioData
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import DeclaredOutcomes
 from clusterdp.outcomes.metric import OBSERVED, Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 # A mean of R·(y − t)₊, or of R·(t − y)₊, in an arm: t, the mean and its variance.
 _Tail = tuple[float, float, float]
@@ -73,14 +71,13 @@ def attrition_bounds(ratio: RatioData, source: QuestionRows, outcome: int) -> li
             with contextlib.suppress(ParameterError):  # rows do not identify it
                 (tails[sign, level],) = source.read(function)
     from_ends = len(levels) > 2 and not {level for _, level in tails} & set(levels[1:-1])
-    found, n_ratio = [], len(ratio.data)
-    # R·y times R is R·y, so that rows show how both covary, and no covariance is worse.
+    found = []
+    # R·y times R is R·y, so that rows tell how both covary, and no covariance is worse.
     for one in compared_arms([*ratio.data, *tails.values()], ratio.name):
         if one.of.segment or one.control is None or one.treated is None:
             break
         control, treated = (
-            (ratio.of_arm(arm.first(n_ratio)), _tails(tails, levels, arm))
-            for arm in (one.control, one.treated)
+            (ratio.of_arm(arm), _tails(tails, levels, arm)) for arm in (one.control, one.treated)
         )
         found.append(_bounds(one.of, control, treated, source.request.level, from_ends=from_ends))
     return found
@@ -221,27 +218,26 @@ def missing_notes(declared: DeclaredOutcomes) -> list[str]:
     return [f"{name}: mean over units with an observed outcome." for name in declared.missing]
 
 
-def tells_attrition(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> bool:
-    """Whether effects on who is observed are among these effects."""
-    shares = {name + OBSERVED for name in declared.missing}
-    return any(one.of.metric in shares for one in effects)
-
-
-def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> list[Note]:
+def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> list[Note] | None:
     """Warnings where the share observed differs between arms, overall.
 
     Args:
         declared: The declared outcomes.
         effects: All effects.
+
+    Returns:
+        The warnings; None if effects on who is observed are not among these.
     """
-    shares = {name + OBSERVED: name for name in declared.missing}
-    return [
+    names = {name + OBSERVED: name for name in declared.missing}
+    on_shares = [one for one in effects if one.of.metric in names]
+    notes = [
         Note(
             f"Attrition: response rates differ between {one.of.arm} and {one.of.control} (p = "
-            f"{one.p_value:.2g}). The effect on {shares[one.of.metric]} may reflect who answered. "
+            f"{one.p_value:.2g}). The effect on {names[one.of.metric]} may reflect who answered. "
             "Use the Lee bounds.",
             Weight.WARNING,
         )
-        for one in effects
-        if one.of.metric in shares and one.of.label == "overall" and one.p_value < _LEVEL
+        for one in on_shares
+        if one.of.label == "overall" and one.p_value < _LEVEL
     ]
+    return notes if on_shares else None

@@ -15,8 +15,7 @@ import numpy as np
 
 from clusterdp._arrays import FloatArray
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._functions import question_of
+from clusterdp.estimation.means.functions import CategoryFunction, question_of
 from clusterdp.estimation.metrics.base import MetricEstimator
 from clusterdp.estimation.metrics.levels import BoundsEstimator, DistributionEstimator
 from clusterdp.estimation.metrics.mean import MeanEstimator, declared_mean
@@ -168,7 +167,16 @@ def _mean_of_values(name: Any, values: Any, spaces: Sequence[Categories]) -> Met
 def _given_values(name: Any, values: Any, space: Categories) -> CategoryFunction:
     """A function given by its value in each category."""
     if isinstance(values, Mapping):
-        values = _by_key(name, values, space)
+        keys = [
+            tuple(column) if len(column) > 1 else column[0]
+            for column in space.outcome_values().T.tolist()
+        ]
+        if set(keys) != set(values):
+            raise ParameterError(
+                f"metric {name!r} must have a value for each of {', '.join(map(str, keys))}, and "
+                "no others."
+            )
+        values = [values[key] for key in keys]  # those of outcomes, or of tuples of outcomes
     try:
         numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -201,17 +209,3 @@ def _check_between(function: CategoryFunction, space: Categories) -> None:
                     "the function itself: "
                     f"metrics={{{name!r}: ({outcome!r}, numpy.log1p)}}"
                 )
-
-
-def _by_key(name: Any, values: Mapping[Any, Any], space: Categories) -> list[Any]:
-    """Values in the order of categories, from those by outcome or by tuples of outcomes."""
-    keys = [
-        tuple(column) if len(column) > 1 else column[0]
-        for column in space.outcome_values().T.tolist()
-    ]
-    if set(keys) != set(values):
-        raise ParameterError(
-            f"metric {name!r} must have a value for each of {', '.join(map(str, keys))}, and no "
-            "others."
-        )
-    return [values[key] for key in keys]

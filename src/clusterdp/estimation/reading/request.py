@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clusterdp._named import columns
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError, did_you_mean
-from clusterdp.estimation.effects.effect import Estimator
-from clusterdp.estimation.effects.text import Segment
-from clusterdp.estimation.reading.clusters import ClusterInversion
+from clusterdp.estimation.effects.effect import Estimator, Segment
+from clusterdp.estimation.reading.clusters import PUBLIC_CLUSTERS, ClusterInversion
 from clusterdp.estimation.reading.rows import MATCHED
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.finite import OutcomeSpace
@@ -17,8 +17,6 @@ from clusterdp.published.release import Release
 from clusterdp.published.rows import answer_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
     import polars as pl
 
 
@@ -101,7 +99,7 @@ class EstimateRequest(NamedTuple):
         differences: What segments are compared with; None if with nothing.
         covariates: The columns to adjust for.
         exposure: The exposure; None without one.
-        inversion: What units count by noisy labels, where clusters are private; else None.
+        inversion: What units count by noisy labels, where clusters are private.
     """
 
     layout: Layout
@@ -115,54 +113,66 @@ class EstimateRequest(NamedTuple):
     differences: Differences | None = None
     covariates: tuple[str, ...] = ()
     exposure: ExposureRequest | None = None
-    inversion: ClusterInversion | None = None
+    inversion: ClusterInversion = PUBLIC_CLUSTERS
 
     def check(self, randomization_unit: str | None) -> None:
         """Raise a ParameterError if what is asked for does not go together, or with the release."""
-        cuts, exposure = (*self.dimensions, self.covariates), self.exposure
-        if exposure is not None and any(exposure.name in names for names in cuts):
-            raise ParameterError(
-                f"exposure {exposure.name!r} depends on treatment, so it cannot be a segment or a "
-                "covariate. Fix: leave it out of by and adjust (--by, --adjust)."
-            )
-        if self.table is not None and not self.is_of_rows:
-            raise ParameterError(
-                "A segments table was given, and no column to segment by. Fix: add by=... (--by)."
-            )
-        self._check_inversion(randomization_unit)
-        if self.covariates and randomization_unit is not None:
-            raise ParameterError(
-                "Whole groups were randomized, and adjusted effects have no valid CIs there. Fix: "
-                "leave out adjust (--adjust)."
-            )
-        if self.differences and not self.dimensions:
-            raise ParameterError(
-                "differences compares segments, and no column to segment by was given. Fix: add "
-                "by=... (--by)."
-            )
-
-    def _check_inversion(self, randomization_unit: str | None) -> None:
-        """Raise a ParameterError if private clusters do not identify what is asked for."""
-        if self.inversion is None:
-            return
+        exposure = None if self.exposure is None else self.exposure.name
         column, is_weighted = self.inversion.column, self.inversion.probs is not None
-        by_group = any(column in dimension for dimension in self.dimensions)
-        if is_weighted and self.estimator == "unstratified":
-            raise ParameterError(
-                "Arms have different probabilities in private clusters, so unstratified means are "
-                "biased. Fix: leave out estimator='unstratified' (--unstratified)."
-            )
-        if (by_group or is_weighted) and (self.covariates or randomization_unit or self.exposure):
-            raise ParameterError(
-                f"Effects that are weighted by noisy clusters ({column!r}) cannot be adjusted, "
-                "complier effects, or effects of a randomization unit. Fix: leave out adjust, "
-                "exposure or by."
-            )
-        if by_group and self.differences:
-            raise ParameterError(
-                f"True clusters of {column!r} are private, so their effects cannot be compared "
-                "with each other. Fix: leave out differences (--differences)."
-            )
+        by_cluster = any(column in names for names in self.dimensions)
+        refused = (
+            (
+                any(exposure in names for names in (*self.dimensions, self.covariates)),
+                (
+                    f"exposure {exposure!r} depends on treatment, so it cannot be a segment or a "
+                    "covariate. Fix: leave it out of by and adjust (--by, --adjust)."
+                ),
+            ),
+            (
+                self.table is not None and not self.is_of_rows,
+                "A segments table was given, and no column to segment by. Fix: add by=... (--by).",
+            ),
+            (
+                is_weighted and self.estimator == "unstratified",
+                (
+                    "Arms have different probabilities in private clusters, so unstratified means "
+                    "are biased. Fix: leave out estimator='unstratified' (--unstratified)."
+                ),
+            ),
+            (
+                (by_cluster or is_weighted)
+                and bool(self.covariates or randomization_unit or exposure),
+                (
+                    f"Effects that are weighted by noisy clusters ({column!r}) cannot be adjusted, "
+                    "complier effects, or effects of a randomization unit. Fix: leave out adjust, "
+                    "exposure or by."
+                ),
+            ),
+            (
+                by_cluster and self.differences,
+                (
+                    f"True clusters of {column!r} are private, so their effects cannot be compared "
+                    "with each other. Fix: leave out differences (--differences)."
+                ),
+            ),
+            (
+                self.covariates and randomization_unit is not None,
+                (
+                    "Whole groups were randomized, and adjusted effects have no valid CIs there. "
+                    "Fix: leave out adjust (--adjust)."
+                ),
+            ),
+            (
+                self.differences and not self.dimensions,
+                (
+                    "differences compares segments, and no column to segment by was given. Fix: "
+                    "add by=... (--by)."
+                ),
+            ),
+        )
+        for is_refused, text in refused:
+            if is_refused:
+                raise ParameterError(text)
 
     @property
     def is_of_rows(self) -> bool:
@@ -181,8 +191,7 @@ class EstimateRequest(NamedTuple):
 
     def known_of(self, dimension: tuple[str, ...]) -> tuple[str, ...]:
         """The columns of a dimension that are known of units."""
-        private = None if self.inversion is None else self.inversion.column
-        return tuple(name for name in dimension if name != private)
+        return tuple(name for name in dimension if name != self.inversion.column)
 
     def cut(
         self, tables: list[pl.DataFrame], dimension: tuple[str, ...]
@@ -191,12 +200,12 @@ class EstimateRequest(NamedTuple):
         known = self.known_of(dimension)
         parts = _cut(holding(tables, known), known) if known else [((), tables[0])]
         for segment, part in parts:
-            if len(known) == len(dimension) or self.inversion is None:
+            if known == dimension:
                 yield segment, part
                 continue
             for group in self.inversion.groups:
-                values = {**dict(segment), self.inversion.column: group}
-                yield tuple((name, values[name]) for name in dimension), part
+                of_known = dict(segment)
+                yield tuple((name, of_known.get(name, group)) for name in dimension), part
 
     @property
     def finest(self) -> list[tuple[str, ...]]:

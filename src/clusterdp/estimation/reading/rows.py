@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns, unnamed
@@ -16,9 +17,6 @@ from clusterdp.rows.frames import column_names, evaluated, read_frame
 from clusterdp.rows.value_codes import plain_column
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    import narwhals as nw
     import polars as pl
 
 
@@ -154,30 +152,22 @@ def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
     import narwhals as nw
     import polars as pl
 
-    frame = _with_text_categories(read_frame(segments, "segments", names)[names])
+    frame = read_frame(segments, "segments", names)[names]
+    if frame.implementation.is_pandas():
+        # Categories that are no text, such as intervals of `cut`, become text, and keep their
+        # order. Other libraries have no such categories.
+        native, texts = nw.to_native(frame), {}
+        for name, kind in native.dtypes.items():
+            if kind == "category" or str(kind).startswith("interval"):
+                values = native[name] if kind == "category" else native[name].astype("category")
+                ordered = values if kind == "category" else values.cat.as_ordered()
+                texts[name] = ordered.cat.rename_categories(str)
+        frame = nw.from_native(native.assign(**texts), eager_only=True)
     return frame.to_polars().with_columns(
         column(name).cast(pl.Enum(kind.categories))
         for name, kind in frame.schema.items()
         if isinstance(kind, nw.Enum)
     )
-
-
-def _with_text_categories(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-    """The same; categories of pandas that are no text, such as intervals of `cut`, become text.
-
-    Other libraries have no such categories. Their order stays.
-    """
-    import narwhals as nw
-
-    if not frame.implementation.is_pandas():
-        return frame
-    native, texts = nw.to_native(frame), {}
-    for name, kind in native.dtypes.items():
-        if kind == "category" or str(kind).startswith("interval"):
-            values = native[name] if kind == "category" else native[name].astype("category")
-            ordered = values if kind == "category" else values.cat.as_ordered()
-            texts[name] = ordered.cat.rename_categories(str)
-    return nw.from_native(native.assign(**texts), eager_only=True)
 
 
 def check_joinable(units: pl.Schema, release: Release, table: pl.DataFrame) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import plain_text
 from clusterdp.document.text import terminal_width
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.effect import Effect, segment_label
 from clusterdp.estimation.effects.findings import Findings
-from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.report.screen import estimate_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
     import polars as pl
     from matplotlib.figure import Figure
@@ -104,7 +102,7 @@ class Estimate(Findings):
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A forest plot, which notebooks show; written to a .svg, .png or .pdf file if asked."""
-        from clusterdp.estimation.report.charts import forest_plot
+        from clusterdp.estimation.report.forest import forest_plot
 
         return forest_plot(self, path)
 

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from clusterdp._text import counted, plural
-from clusterdp.estimation.effects.text import (
+from clusterdp.estimation.effects.effect import (
     NOTHING,
+    Effect,
     p_value_text,
     plain_label,
-    segment_label,
-    short_label,
 )
-from clusterdp.estimation.report.numbers import (
+from clusterdp.estimation.effects.findings import AttritionBounds, Findings
+from clusterdp.estimation.report.tables import (
     MetricNumbers,
+    arm_label,
+    has_several_arms,
+    heterogeneity_name,
+    is_significant,
+    is_word,
+    level_text,
     privacy_text,
     shown_effect,
     shown_mean,
 )
-from clusterdp.estimation.report.tables import has_several_arms, is_significant, level_text
 from clusterdp.privacy.statement import rounded_up
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from clusterdp.estimation.effects.effect import Effect
-    from clusterdp.estimation.effects.findings import AttritionBounds, Findings
 
 # This many names are listed; more are counted.
 _MOST_NAMES = 3
@@ -34,14 +33,20 @@ _MOST_NAMES = 3
 _MOST_IN_LEAD = 4
 # Letters of the arms in a heading.
 _LONGEST = 40
+_NOT_CORRECTED = "not significant after correcting for {} tests"
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def heading(estimate: Findings) -> str:
     """`treated = 1 vs 0 (control), 120,000 units, within markets, ε = 2`."""
-    parts = [comparison(estimate, *_arms(estimate)), counted(estimate.origin.n_units, "unit")]
+    arms = dict.fromkeys(effect.of.arm for effect in estimate.effects)
+    control = estimate.effects[0].of.control if estimate.effects else None
+    compared = list(arms) or [arm for arm, _ in estimate.origin.arm_sizes]
+    parts = [comparison(estimate, control, compared), counted(estimate.origin.n_units, "unit")]
     if estimate.origin.cluster is not None:
-        within = f"within {_several(estimate.origin.cluster)}"
+        name = estimate.origin.cluster
+        is_noun = name.isascii() and name.isalpha() and name.islower() and not name.endswith("s")
+        within = f"within {plural(name) if is_noun else f'clusters ({plain_label(name)})'}"
         parts.append(within if estimate.estimator == "stratified" else "not stratified")
     return ", ".join([*parts, budget_text(estimate)])
 
@@ -62,36 +67,13 @@ def budget_text(estimate: Findings) -> str:
     return f"ε = {rounded_up(epsilon)}" + (f", δ = {rounded_up(delta)}" if delta else "")
 
 
-def _arms(estimate: Findings) -> tuple[object, list[object]]:
-    """Control, and the arms that are compared with it."""
-    if not estimate.effects:
-        return None, [arm for arm, _ in estimate.origin.arm_sizes]
-    arms = dict.fromkeys(effect.of.arm for effect in estimate.effects)
-    return estimate.effects[0].of.control, list(arms)
-
-
 def comparison(estimate: Findings, control: object, arms: Sequence[object]) -> str:
     """`treated = 1 vs 0 (control)`; `B, C vs A (control)`."""
     names = ", ".join(map(plain_label, arms))
-    names = names if len(names) <= _LONGEST else counted(len(arms), "arm")
-    named = all(map(_is_word, arms))
-    start = names if named else f"{plain_label(estimate.treatment)} = {names}"
+    start = names if len(names) <= _LONGEST else counted(len(arms), "arm")
+    if not all(map(is_word, arms)):
+        start = f"{plain_label(estimate.treatment)} = {start}"
     return start if control is None else f"{start} vs {plain_label(control)} (control)"
-
-
-def arm_label(estimate: Findings, arm: object) -> str:
-    """An arm by its label; labels that are not words have the name of their column."""
-    return plain_label(arm) if _is_word(arm) else f"{plain_label(estimate.treatment)} = {arm}"
-
-
-def _is_word(arm: object) -> bool:
-    return isinstance(arm, str) and any(letter.isalpha() for letter in plain_label(arm))
-
-
-def _several(name: str) -> str:
-    """The clusters of a column: `markets`; `clusters (store_id)`."""
-    is_noun = name.isascii() and name.isalpha() and name.islower() and not name.endswith("s")
-    return plural(name) if is_noun else f"clusters ({plain_label(name)})"
 
 
 def reported_overall(estimate: Findings) -> list[Effect]:
@@ -102,43 +84,33 @@ def reported_overall(estimate: Findings) -> list[Effect]:
 def significance(estimate: Findings) -> list[str]:
     """Which overall effects differ from zero, corrected for each other."""
     effects = [one for one in reported_overall(estimate) if not math.isnan(one.std_error)]
-    if not effects:
-        return []
-    clear = [one for one in effects if is_significant(one, estimate.level)]
     unclear = [one for one in effects if not is_significant(one, estimate.level)]
-    at = f"at {100 * (1 - estimate.level):.4g}%"
-    at += " after Holm correction" if any(one.family_size > 1 for one in effects) else ""
+    at = f"at {100 * (1 - estimate.level):.4g}%{_correction(effects)}"
     if not unclear:
-        return [f"{_all(len(clear))} significant {at}."]
-    if not clear:
-        return [_no_clear_effect(estimate, unclear), *_not_after_correction(estimate, unclear)]
-    names = ", ".join(_name(estimate, one) for one in clear)
-    return [
-        f"Significant {at}: {names}.",
-        _no_clear_effect(estimate, unclear),
-        *_not_after_correction(estimate, unclear),
-    ]
-
-
-def _no_clear_effect(estimate: Findings, effects: Sequence[Effect]) -> str:
+        return [f"{_all(len(effects))} significant {at}."] if effects else []
+    names = ", ".join(_name(estimate, one) for one in effects if one not in unclear)
     n_overall = len(reported_overall(estimate))
-    if len(effects) == n_overall > 1 and not has_several_arms(estimate):
+    which = _listed([_name(estimate, one) for one in unclear], "effect")
+    if len(unclear) == n_overall > 1 and not has_several_arms(estimate):
         which = "either metric" if n_overall == 2 else f"any of {n_overall} metrics"
-        return f"No clear effect on {which}."
-    names = [_name(estimate, one) for one in effects]
-    return f"No clear effect on {_listed(names, 'effect')}."
-
-
-def _not_after_correction(estimate: Findings, effects: Sequence[Effect]) -> list[str]:
+    found = [f"Significant {at}: {names}."] if names else []
     return [
-        f"{_name(estimate, one)}: not significant after correcting for {one.family_size} tests "
-        f"(Holm p = {p_value_text(one.holm_p_value)})."
-        for one in effects
-        if one.p_value < 1 - estimate.level
+        *found,
+        f"No clear effect on {which}.",
+        *(
+            f"{_name(estimate, one)}: {_NOT_CORRECTED.format(one.family_size)} "
+            f"(Holm p = {p_value_text(one.holm_p_value)})."
+            for one in unclear
+            if one.p_value < 1 - estimate.level
+        ),
     ]
 
 
-def _name(estimate: Findings, effect: Effect) -> str:
+def _correction(effects: Sequence[Effect]) -> str:
+    return " after Holm correction" if any(one.family_size > 1 for one in effects) else ""
+
+
+def _name(estimate: Findings, effect: Effect | AttritionBounds) -> str:
     arm = f" ({plain_label(effect.of.arm)})" if has_several_arms(estimate) else ""
     return plain_label(effect.of.metric) + arm
 
@@ -223,13 +195,9 @@ def adjusted_sentence(estimate: Findings) -> str:
 
 def heterogeneity_sentences(estimate: Findings) -> list[str]:
     """Heterogeneity tests, each in a sentence."""
-    several = has_several_arms(estimate)
     return [
-        f"Heterogeneity test, {plain_label(test.metric)}"
-        + (f" of {plain_label(test.arm)}" if several else "")
-        + f" by {', '.join(map(plain_label, test.by))}"
-        + (" (adjusted)" if test.adjusted else "")
-        + (": effects differ" if test.p_value < 1 - estimate.level else ": no clear difference")
+        f"Heterogeneity test, {heterogeneity_name(estimate, test, ' of ')}: "
+        + ("effects differ" if test.p_value < 1 - estimate.level else "no clear difference")
         + f" (F = {test.statistic:.4g}, p = {p_value_text(test.p_value)})."
         for test in estimate.tests
     ]
@@ -237,22 +205,20 @@ def heterogeneity_sentences(estimate: Findings) -> list[str]:
 
 def bound_sentences(estimate: Findings) -> list[str]:
     """Lee bounds, each in two sentences."""
-    return [_bounds(estimate, one) for one in estimate.bounds]
-
-
-def _bounds(estimate: Findings, one: AttritionBounds) -> str:
-    show = MetricNumbers.from_effects(estimate, one.of.metric)
-    arm = f" ({plain_label(one.of.arm)})" if has_several_arms(estimate) else ""
-    text = (
-        f"Lee bounds for {plain_label(one.of.metric)}{arm}: {show.effect(one.low)} to "
-        f"{show.effect(one.high)} ({one.level:.0%} CI {show.show(one.limits[0])} to "
-        f"{show.show(one.limits[1])}), assuming the arm moves response in one direction only."
-    )
-    if one.from_ends:
-        text += " They use the declared range, because this release has no distribution."
-    if one.widened:
-        text += " They were widened to include the estimated effect."
-    return text
+    texts = []
+    for one in estimate.bounds:
+        show = MetricNumbers(estimate, one.of.metric)
+        text = (
+            f"Lee bounds for {_name(estimate, one)}: {show.effect(one.low)} to "
+            f"{show.effect(one.high)} ({one.level:.0%} CI {show.show(one.limits[0])} to "
+            f"{show.show(one.limits[1])}), assuming the arm moves response in one direction only."
+        )
+        if one.from_ends:
+            text += " They use the declared range, because this release has no distribution."
+        if one.widened:
+            text += " They were widened to include the estimated effect."
+        texts.append(text)
+    return texts
 
 
 def effect_sentences(estimate: Findings) -> list[str]:
@@ -290,7 +256,7 @@ def lead(estimate: Findings) -> list[str]:
 
 
 def _amount(effect: Effect, estimate: Findings) -> str:
-    numbers = MetricNumbers.from_effects(estimate, effect.of.metric)
+    numbers = MetricNumbers(estimate, effect.of.metric)
     unit = " points" if numbers.is_share else " per unit"
     return f"{plain_label(effect.of.metric)} by {numbers.show(abs(shown_effect(effect)))}{unit}"
 
@@ -298,15 +264,14 @@ def _amount(effect: Effect, estimate: Findings) -> str:
 def _certainty(estimate: Findings) -> str:
     effects = [one for one in reported_overall(estimate) if not math.isnan(one.std_error)]
     clear = [one for one in effects if is_significant(one, estimate.level)]
-    noise = " and the CIs include privacy noise" if estimate.guarantee is not None else ""
+    noise = ", and the CIs include privacy noise" if estimate.guarantee is not None else ""
     if not clear:
-        return f"No effect is significant{',' + noise if noise else ''}."
-    corrected = " after Holm correction" if any(one.family_size > 1 for one in effects) else ""
-    verb = "is" if len(clear) == 1 else "are"
-    start = f"{_number(len(clear)).capitalize()} of {_number(len(effects))} effects {verb}"
+        return f"No effect is significant{noise}."
+    n_clear, verb = _number(len(clear)).capitalize(), "is" if len(clear) == 1 else "are"
+    start = f"{n_clear} of {_number(len(effects))} effects {verb}"
     if len(clear) == len(effects):
         start = _all(len(effects))
-    return f"{start} significant{corrected}{',' + noise if noise else ''}."
+    return f"{start} significant{_correction(effects)}{noise}."
 
 
 def _all(n_effects: int) -> str:
@@ -323,7 +288,7 @@ def _and(texts: Sequence[str]) -> str:
 
 
 def _sentence(effect: Effect, estimate: Findings, *, with_means: bool = False) -> str:
-    numbers = MetricNumbers.from_effects(estimate, effect.of.metric)
+    numbers = MetricNumbers(estimate, effect.of.metric)
     metric, arm = plain_label(effect.of.metric), arm_label(estimate, effect.of.arm)
     if math.isnan(effect.effect):
         return f"{arm}: {metric} is not reported, because an arm has too few units."
@@ -346,15 +311,10 @@ def _sentence(effect: Effect, estimate: Findings, *, with_means: bool = False) -
     means = [shown_mean(mean, effect) for mean in (effect.control_mean, effect.treated_mean)]
     if with_means and None not in means:
         text += f", from {_rounded(means[0], numbers)} to {_rounded(means[1], numbers)}"
-    chance = (
-        ""
-        if is_significant(effect, estimate.level)
-        else (
-            f" Not significant after correcting for {effect.family_size} tests "
-            f"(Holm p = {p_value_text(effect.holm_p_value)})."
-        )
-    )
-    return f"{text}.{chance}"
+    if is_significant(effect, estimate.level):
+        return f"{text}."
+    chance = _NOT_CORRECTED.format(effect.family_size).capitalize()
+    return f"{text}. {chance} (Holm p = {p_value_text(effect.holm_p_value)})."
 
 
 def _rounded(mean: float | None, numbers: MetricNumbers) -> str:
@@ -371,8 +331,3 @@ def title(estimate: Findings) -> str:
         return f"Effect of {treatment} on {_and(metrics)}"
     outcomes = dict.fromkeys(plain_label(one.outcome) for one in estimate.distributions)
     return f"Distribution of {_and(list(outcomes))} by {treatment}"
-
-
-def segment_name(effect: Effect, longest: int = _LONGEST) -> str:
-    """A segment in one line."""
-    return short_label(segment_label(effect.of.segment), longest)
