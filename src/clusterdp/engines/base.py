@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import CountPlan, CountRequest, QuestionTally, Tally
+    from clusterdp.rows.tally import CountRequest, QuestionTally, Tally
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.spec.columns import Aggregates, Columns
     from clusterdp.storage.folder import Destination, FileSum, RowOrderKind
@@ -79,7 +79,7 @@ class Pass:
     is_first: bool = False
     progress: RowsDone = no_progress
 
-    def keys_for(self, workers: CountPlan | BatchRandomizer) -> dict[str, bytes]:
+    def keys_for(self, workers: Tally | BatchRandomizer) -> dict[str, bytes]:
         """The keys that those need who count or randomize, and no others: they can be sent."""
         return {name: self.keys[name] for name in workers.key_names}
 
@@ -316,14 +316,15 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
     The message shows no value. How many rows broke a rule depends on true outcomes, and several
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
-    refuse_missing(table.columns.unit, "unit", tally.n_without_id)
-    if tally.n_unplain_ids:
+    n_without_id, n_unplain, n_unlabelled = tally.lacking.tolist()
+    refuse_missing(table.columns.unit, "unit", n_without_id)
+    if n_unplain:
         raise unplain(table.columns.unit, "unit")
-    if tally.n_unlabelled:
+    if n_unlabelled:
         several = ", or several labels of one unit" if table.aggregates else ""
         raise DataError(
             f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
-            f"that were not declared{several}{_in_rows(tally.n_unlabelled, table)}; declare every "
+            f"that were not declared{several}{_in_rows(n_unlabelled, table)}; declare every "
             "label (under [private_clusters]), such as 'other' for all that are rare"
         )
     for question, space in zip(tally.questions, table.spaces, strict=True):

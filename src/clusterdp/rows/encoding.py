@@ -51,9 +51,8 @@ class RowCodes(NamedTuple):
         groups: The group of each row in every breakdown.
         places: The place of each row among the totals of every level that is counted.
         folds: The fold of each row, if its place depends on it; else None.
-        n_without_id: Rows without an id.
-        n_unplain_ids: Rows whose id is text that cannot be shown everywhere.
-        n_unlabelled: Rows without a declared label, where clusters are private.
+        lacking: Rows without an id; rows whose id is text that cannot be shown everywhere; rows
+            without a declared label, where clusters are private.
     """
 
     ids: UnitIds
@@ -64,9 +63,7 @@ class RowCodes(NamedTuple):
     groups: tuple[IntArray, ...]
     places: Mapping[tuple[str, ...], IntArray]
     folds: CodeArray | None
-    n_without_id: int
-    n_unplain_ids: int
-    n_unlabelled: int = 0
+    lacking: tuple[int, int, int]
 
     @property
     def units(self) -> pl.Series:
@@ -76,8 +73,7 @@ class RowCodes(NamedTuple):
     @property
     def sound(self) -> bool:
         """Whether every row has a plain id, a cluster, and outcomes that break no constraint."""
-        lacking = self.n_without_id or self.n_unplain_ids or self.n_unlabelled
-        return not lacking and all(question.sound for question in self.questions)
+        return not any(self.lacking) and all(question.sound for question in self.questions)
 
     def asked(self, number: int) -> AskedRows:
         """The rows that are asked a question; all of them where there is one."""
@@ -199,9 +195,7 @@ class RowEncoder:
             groups=tuple(groups.values()),
             places=self._places(cells, folds, groups) if self.levels else {},
             folds=folds,
-            n_without_id=units.null_count(),
-            n_unplain_ids=n_unplain(units),
-            n_unlabelled=n_unlabelled,
+            lacking=(units.null_count(), n_unplain(units), n_unlabelled),
         )
 
     def _folds(self, ids: UnitIds) -> CodeArray | None:

@@ -17,29 +17,32 @@ from clusterdp.errors import TableChangedError
 from clusterdp.rows.ids import IdCollector
 from clusterdp.rows.keys import Fingerprint
 from clusterdp.rows.leaks import (
-    NumberSample,
+    KeptColumns,
+    Pair,
     RowOrder,
-    ValueCounter,
+    counts_reveal_outcome,
     has_order,
-    leak_notice,
     sampling_step,
 )
-from clusterdp.rows.tally import CountPlan, Tally
+from clusterdp.rows.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import polars as pl
 
     from clusterdp.engines.base import Pass
     from clusterdp.rows.encoding import RowCodes
-    from clusterdp.rows.tally import CountRequest
 
 
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"
 # Just below what glibc lets decide how much memory it holds on to.
 _LARGE_BYTES = 2**25 - 2**13
+# Of numbers, about this many rows are looked at: more than enough for bins of some rows each.
+_SAMPLED_NUMBERS = 2**19
+# Values times classes of outcomes that are counted of other columns.
+_MOST_COUNTED = 2**21
+# Of many outcomes, several count as one: so many bins of each can be held.
+_MOST_CLASSES = 2**9
 
 
 class TablePass:
@@ -48,19 +51,39 @@ class TablePass:
     Attributes:
         asked: What is done with rows.
         tally: Counts them; None if nothing is counted.
-        seen: What was read.
+        ids: The ids of all rows that are counted.
     """
 
     def __init__(self, asked: Pass, schema: pl.Schema) -> None:
         import polars as pl
 
-        self.asked, self.seen = asked, Fingerprint()
-        self.tally = None if asked.counts is None else TallyConsumer(asked, asked.counts)
-        self._encoder = asked.encoder if self.tally is None else self.tally.encoder
-        self._kept, self._schema = KeptColumns(asked, schema), pl.Schema()
-        if asked.randomizer is not None:
-            self._schema = asked.randomizer.response_schema(schema)
+        self.asked, self._read_later = asked, Fingerprint()
+        self._encoder, randomizer, n_rows = asked.encoder, asked.randomizer, asked.layout.n_units
+        self.tally: Tally | None = None
+        if asked.counts is not None:
+            self.tally = Tally(asked.encoder, asked.layout, asked.counts)
+            self._encoder = self.tally.encoder
+        self.ids = IdCollector(n_rows)
+        self._order = RowOrder(
+            self._encoder.secret_columns,
+            n_questions=len(self._encoder.questions),
+            n_arms=len(asked.layout.arms),
+            n_rows=n_rows,
+        )
+        step = sampling_step(n_rows, _SAMPLED_NUMBERS)
+        pairs = [
+            Pair(secret, name, has_order(schema[name]), min(n_codes, _MOST_CLASSES), step)
+            for secret, n_codes in enumerate(self._encoder.secret_sizes)
+            for name in (() if randomizer is None else self._encoder.columns.kept)
+        ]
+        self._kept = KeptColumns(pairs, self._encoder, _MOST_COUNTED)
+        self._schema = pl.Schema() if randomizer is None else randomizer.response_schema(schema)
         self._lock = threading.Lock()
+
+    @property
+    def seen(self) -> Fingerprint:
+        """What was read."""
+        return self._read_later if self.tally is None else self.tally.seen
 
     def query(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """The pass as a query, to be evaluated once; it gives randomized rows, in order.
@@ -80,15 +103,24 @@ class TablePass:
         coded, randomizer = self._encoder(batch, self.asked.keys), self.asked.randomizer
         first_row = int(batch[_ROW][0]) if len(batch) else 0
         if self.tally is not None:
-            self.tally.take(first_row, batch, coded)
+            self._count(self.tally, first_row, batch, coded)
         else:
             self._note(coded)
-        if coded.sound:
-            self._kept.take(first_row, batch, coded)
+        self._kept.add(first_row, batch, coded)
         self.asked.progress(len(batch))
         if randomizer is None or not coded.sound:
             return self._schema.to_frame()
         return randomizer.respond(batch, coded, self.asked.keys)
+
+    def _count(self, tally: Tally, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
+        """Count successive rows, and look at their ids and at their order."""
+        self.ids.add(rows.units, rows.hashes)
+        if rows.sound:
+            public = [unnamed(batch[name]) for name in self._encoder.columns.ordering]
+            secrets = self._encoder.secrets(batch, rows)
+            self._order.add(first_row, rows.units, rows.cells, public, secrets)
+        with self._lock:
+            tally.add(rows, self.asked.keys)
 
     def _note(self, rows: RowCodes) -> None:
         """Note what is read, in a pass after the one that counted.
@@ -100,12 +132,16 @@ class TablePass:
             raise TableChangedError
         more = Fingerprint.from_words(rows.words())
         with self._lock:
-            self.seen += more
+            self._read_later += more
 
     def notices(self, *, keep_order: bool) -> tuple[str, ...]:
         """The warnings to the owner if what is published reveals outcomes, or private clusters."""
-        of_order = () if self.tally is None else self.tally.notices(keep_order=keep_order)
-        return (*of_order, *self._kept.notices())
+        revealing = (
+            pair.notice(self._encoder)
+            for pair, counter in self._kept.counters.items()
+            if counts_reveal_outcome(counter.groups())
+        )
+        return (*self._order.notices(keep_order=keep_order), *revealing)
 
 
 def _hold_on_to_memory() -> None:
@@ -115,89 +151,3 @@ def _hold_on_to_memory() -> None:
     the time of a pass. How much it keeps follows from the largest array that was let go.
     """
     np.empty(_LARGE_BYTES, dtype=np.uint8)
-
-
-class TallyConsumer:
-    """Counts rows, looks for repeated ids, and at the order of rows.
-
-    Attributes:
-        tally: What was counted.
-        encoder: What encodes the rows that it takes.
-        ids: The ids of all rows.
-    """
-
-    def __init__(self, asked: Pass, counts: Sequence[CountRequest]) -> None:
-        plan = CountPlan.from_requests(asked.encoder, asked.layout, counts)
-        self.tally, self.encoder = Tally(plan), plan.encoder
-        self.ids = IdCollector(asked.layout.n_units)
-        self._keys = asked.keys
-        self._order = RowOrder(
-            self.encoder.secret_columns,
-            n_questions=len(self.encoder.questions),
-            n_arms=len(asked.layout.arms),
-            n_rows=asked.layout.n_units,
-        )
-        self._lock = threading.Lock()
-
-    def take(self, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
-        """Count successive rows, of which the first stands at `first_row`."""
-        self.ids.add(rows.units, rows.hashes)
-        if rows.sound:
-            public = [unnamed(batch[name]) for name in self.encoder.columns.ordering]
-            secrets = self.encoder.secrets(batch, rows)
-            self._order.add(first_row, rows.units, rows.cells, public, secrets)
-        with self._lock:
-            self.tally.add(rows, self._keys)
-
-    def notices(self, *, keep_order: bool) -> tuple[str, ...]:
-        """The warnings to the owner if the order of rows reveals outcomes, or clusters."""
-        return self._order.notices(keep_order=keep_order)
-
-
-# Of numbers, about this many rows are looked at: more than enough for bins of some rows each.
-_SAMPLED_NUMBERS = 2**19
-# Values times classes of outcomes that are counted of other columns.
-_MOST_COUNTED = 2**21
-# Of many outcomes, several count as one: so many bins of each can be held.
-_MOST_CLASSES = 2**9
-
-
-class KeptColumns:
-    """Looks at the passthrough columns of rows that are randomized, batch by batch."""
-
-    def __init__(self, asked: Pass, schema: pl.Schema) -> None:
-        self._encoder = asked.encoder
-        kept = () if asked.randomizer is None else asked.encoder.columns.kept
-        n_rows = asked.layout.n_units
-        # By secrets, then by names.
-        self._columns = [
-            {name: _column(schema[name], n_rows, n_codes) for name in kept}
-            for n_codes in asked.encoder.secret_sizes
-            if kept
-        ]
-
-    def take(self, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
-        """Take in successive rows that are sound."""
-        if not self._columns:
-            return
-        secrets = self._encoder.secrets(batch, rows)
-        for codes, kept in zip(secrets, self._columns, strict=True):
-            for name, column in kept.items():
-                column.add(first_row, unnamed(batch[name]), codes)
-
-    def notices(self) -> list[str]:
-        """Warnings to the owner about columns that reveal a secret."""
-        n_questions, secrets = len(self._encoder.questions), self._encoder.secret_columns
-        return [
-            leak_notice(name, secrets[place], is_cluster=place >= n_questions)
-            for place, kept in enumerate(self._columns)
-            for name, column in kept.items()
-            if column.reveals_outcome()
-        ]
-
-
-def _column(kind: pl.DataType, n_rows: int, n_outcomes: int) -> NumberSample | ValueCounter:
-    n_classes = min(n_outcomes, _MOST_CLASSES)
-    if has_order(kind):
-        return NumberSample(n_classes, sampling_step(n_rows, _SAMPLED_NUMBERS))
-    return ValueCounter(n_classes, _MOST_COUNTED)

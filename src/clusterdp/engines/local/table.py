@@ -11,6 +11,7 @@ import re
 import shutil
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
     from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import Tally
 
 # Where rows are sorted, within the private folder of a run.
 _SORTING = ".sorting"
@@ -104,15 +104,13 @@ class LocalTable(EngineTable):
         else:
             with source_errors():
                 rows = query.collect(engine="streaming")
-        tally: Tally | None = None
         clipped: tuple[str, ...] = ()
         if reading.tally is not None:
-            ids, tally = reading.tally.ids, reading.tally.tally
-            clipped = self.check(asked, tally, lambda: ids.count_repeated(self._ids_with_hashes))
-            clipped += self._grouped()
+            count_repeated = partial(reading.ids.count_repeated, self._ids_with_hashes)
+            clipped = self.check(asked, reading.tally, count_repeated) + self._grouped()
         return PassResult(
-            seen=reading.seen if tally is None else tally.seen,
-            tally=tally,
+            seen=reading.seen,
+            tally=reading.tally,
             rows=None if rows is None else self._published(rows, asked.randomizer),
             files=files,
             notices=(*clipped, *reading.notices(keep_order=self.keep_order)),

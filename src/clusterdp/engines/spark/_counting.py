@@ -3,6 +3,12 @@
 One scan does it all. A task sends three kinds of parcels: what it counted, by ranges of places; its
 ids as 64-bit words, by a hash of them; and what it counted of passthrough columns. Their shape
 depends on public columns only: Spark's event log and UI show how many rows went where.
+
+Of passthrough columns, values are public. What is sent of each are the counts of all outcomes,
+zeros too, so that how much is sent depends on public columns alone. Of numbers and times, every so
+many rows are counted, to be put into bins; of other columns all rows of some values, which follow
+from their hashes. The driver gets, for each column, how many rows of each outcome have shared
+values and rare ones.
 """
 
 from __future__ import annotations
@@ -14,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.engines.spark._kept_columns import KeptCounts, KeptSums
 from clusterdp.engines.spark._parcels import (
     PARCEL_BYTES,
     Parcel,
@@ -28,25 +33,43 @@ from clusterdp.engines.spark._parcels import (
     to_batch,
 )
 from clusterdp.rows.column_types import TEXT_KINDS, Notation, count_text_kinds
+from clusterdp.rows.leaks import (
+    KeptColumns,
+    Pair,
+    column_reveals_outcome,
+    has_order,
+    sampling_step,
+    shared_and_rare,
+)
 from clusterdp.rows.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from clusterdp._arrays import IntArray, WordArray
-    from clusterdp.engines.spark._kept_columns import Pair
-    from clusterdp.rows.tally import CountPlan
+    from clusterdp.cells.layout import Layout
+    from clusterdp.rows.encoding import RowEncoder
+    from clusterdp.rows.tally import CountRequest
 
+    CountPlan = tuple[RowEncoder, Layout, Sequence[CountRequest]]
 
 # A place and what stands there are words of eight bytes.
 _PLACES_PER_PARCEL = PARCEL_BYTES // 16
 _HALF = 32
 # 2^64 over the golden ratio, odd: its products spread ids over parts.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+# Of numbers in passthrough columns, so many rows are looked at, and so many counts are sent by all
+# workers together.
+_MOST_NUMBERS, _MOST_COUNTS = 2**17, 2**22
+# Of other values, a worker sends so many counts at most, and adds up so many of what others sent.
+_MOST_SENT, _MOST_ADDED = 2**18, 2**22
+# Of many outcomes, several count as one.
+_MOST_CLASSES = 64
+_WORD_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +77,7 @@ class CountRows:
     """A partition of the table in, its tally and its ids out.
 
     Attributes:
-        plan: What is counted.
+        plan: What is counted: the arguments of a `Tally`.
         keys: The keys that it needs, by their names.
         parts: Where parcels go.
     """
@@ -65,24 +88,26 @@ class CountRows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
-        plan = self.plan.get()
-        tally, names = Tally(plan), counted_columns(plan)
-        kept = KeptCounts(self.parts.kept, plan.encoder)
+        tally = Tally(*self.plan.get())
+        encoder, names = tally.encoder, counted_columns(tally.encoder)
+        kept, n_rows = KeptColumns(self.parts.kept, encoder, _MOST_SENT), 0
         present = np.zeros(len(tally.questions[0].table), dtype=np.bool_)
         for batch in gathered(batches):
             with no_values():
                 read = as_polars(batch, names)
-                rows = plan.encoder(read, self.keys)
+                rows = encoder(read, self.keys)
                 present[rows.cells] = True
                 tally.add(rows, self.keys)
-                kept.add(read, rows)
+                kept.add(n_rows, read, rows)
+                n_rows += len(read)
                 ids = self._packed_ids(_id_words(rows.units))
             yield to_batch(ids)
         places, numbers = _take_apart(tally, np.flatnonzero(present))
         for parcel in _packed_counts(places, numbers, self.parts):
             yield to_batch([parcel])
-        for place, held in kept.parcels():
-            yield to_batch([Parcel(self.parts.of_kept + place, held)])
+        for place, counter in enumerate(kept.counters.values()):
+            for held in packed_values(*counter.counted()):
+                yield to_batch([Parcel(self.parts.of_kept + place, held)])
 
     def _packed_ids(self, words: WordArray) -> list[Parcel]:
         """Ids in parcels, by a hash of them."""
@@ -91,10 +116,43 @@ class CountRows:
         return packed_numbers(words, parts, n_parts)
 
 
-def counted_columns(plan: CountPlan) -> tuple[str, ...]:
+def counted_columns(encoder: RowEncoder) -> tuple[str, ...]:
     """The columns that pass 1 reads."""
-    columns = plan.encoder.columns
-    return tuple(dict.fromkeys((*columns.counted, *columns.kept)))
+    return tuple(dict.fromkeys((*encoder.columns.counted, *encoder.columns.kept)))
+
+
+def all_pairs(
+    kinds: Mapping[str, pl.DataType], encoder: RowEncoder, n_rows: int
+) -> tuple[Pair, ...]:
+    """What is counted of passthrough columns of these types, from what is public of a table."""
+    pairs = []
+    for secret, many in enumerate(encoder.secret_sizes):
+        n_classes = min(many, _MOST_CLASSES)
+        step = sampling_step(n_rows, min(_MOST_NUMBERS, _MOST_COUNTS // n_classes))
+        pairs += [Pair(secret, name, has_order(kinds[name]), n_classes, step) for name in kinds]
+    return tuple(pairs)
+
+
+def packed_values(limit: int, values: WordArray, counts: IntArray) -> Iterator[bytes]:
+    """What was counted of a passthrough column in a partition, as bytes.
+
+    Args:
+        limit: Only values up to it were counted, and those in all rows.
+        values: Hashes, or the bits of numbers; axes `[value]`.
+        counts: Axes `[value, class]`.
+    """
+    step = max(1, PARCEL_BYTES // (_WORD_BYTES * (1 + counts.shape[1])))
+    for first in range(0, len(values), step):
+        part = slice(first, first + step)
+        words = counts[part].astype(np.uint64).ravel()
+        yield np.concatenate([np.array([limit], np.uint64), values[part], words]).tobytes()
+
+
+def unpacked_values(held: bytes, n_classes: int) -> tuple[int, WordArray, IntArray]:
+    """What `packed_values` was given, but for what is in other parcels."""
+    words = np.frombuffer(held, dtype=np.uint64)
+    end = 1 + (len(words) - 1) // (1 + n_classes)
+    return int(words[0]), words[1:end], words[end:].astype(np.int64).reshape(-1, n_classes)
 
 
 def _id_words(ids: pl.Series) -> WordArray:
@@ -230,7 +288,7 @@ class Parts(NamedTuple):
     @property
     def firsts_of_kept(self) -> list[int]:
         """The places of the first numbers about passthrough columns, and the end."""
-        lengths = (pair.length for pair in self.kept)
+        lengths = (1 + 2 * pair.n_classes for pair in self.kept)
         return list(itertools.accumulate(lengths, initial=self.repeated + 1))
 
     def of_places(self, places: IntArray) -> IntArray:
@@ -279,11 +337,13 @@ class Parts(NamedTuple):
         return np.vstack([where + first, sums[:, where]])
 
     def _kept_sums(self, place: int, parcels: Iterator[bytes]) -> IntArray:
-        """What tasks counted of a passthrough column and the outcomes of a question."""
-        sums = KeptSums(self.kept[place])
+        """Right guesses, and the rows of each class with shared values, then with rare ones."""
+        pair = self.kept[place]
+        counter = pair.counter(_MOST_ADDED)
         for held in parcels:
-            sums.add(held)
-        numbers = sums.numbers()
+            counter.take(*unpacked_values(held, pair.n_classes))
+        shared, rare, n_right = shared_and_rare(counter.groups())
+        numbers = np.array([n_right, *shared, *rare])
         places = self.firsts_of_kept[place] + np.arange(len(numbers))
         return np.stack([places, numbers, np.zeros_like(numbers)])
 
@@ -294,21 +354,18 @@ def _n_repeated(words: list[WordArray]) -> int:
     return int((together[1:] == together[:-1]).sum())
 
 
-def put_together(
-    counted: pl.DataFrame, plan: CountPlan, parts: Parts
-) -> tuple[Tally, int, list[Pair]]:
-    """What pass 1 found.
+def put_together(counted: pl.DataFrame, tally: Tally, parts: Parts) -> tuple[int, list[Pair]]:
+    """Put what pass 1 found into a tally.
 
     Args:
         counted: The rows that `Parts.add_up` emitted.
-        plan: What was counted.
+        tally: Of what was counted, still empty.
         parts: Where parcels went.
 
     Returns:
-        What was counted; how many ids seem to repeat another, as hashes of text do; and the
-        passthrough columns that reveal outcomes.
+        How many ids seem to repeat another, as hashes of text do; and the passthrough columns that
+        reveal outcomes.
     """
-    tally = Tally(plan)
     places, low, high = (column.to_numpy() for column in counted)
     # Counts, how many ids repeat another, and the numbers about passthrough columns.
     flat = np.zeros(parts.firsts_of_kept[-1], dtype=np.int64)
@@ -328,5 +385,9 @@ def put_together(
     }
     tally.numbers = tuple(numbers.get(place, 0) for place in range(-len(tally.numbers), 0))
     pairs = zip(parts.kept, itertools.pairwise(parts.firsts_of_kept), strict=True)
-    revealing = [pair for pair, (start, end) in pairs if pair.reveals(flat[start:end])]
-    return tally, int(flat[parts.repeated]), revealing
+    revealing = []
+    for pair, (start, end) in pairs:
+        shared, rare = flat[start + 1 : end].reshape(2, -1)
+        if column_reveals_outcome(shared, rare, int(flat[start])):
+            revealing.append(pair)
+    return int(flat[parts.repeated]), revealing

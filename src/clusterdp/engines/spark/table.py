@@ -22,6 +22,7 @@ from clusterdp.engines.spark._counting import (
     CountRows,
     CountTextKinds,
     Parts,
+    all_pairs,
     count_repeated,
     counted_columns,
     counted_schema,
@@ -35,7 +36,6 @@ from clusterdp.engines.spark._files import (
     sum_files,
 )
 from clusterdp.engines.spark._jobs import running, shared, spark_to_polars
-from clusterdp.engines.spark._kept_columns import all_pairs
 from clusterdp.engines.spark._parcels import parcel_schema, send
 from clusterdp.engines.spark._randomizing import (
     NUMBER,
@@ -50,8 +50,7 @@ from clusterdp.engines.spark._sources import spark_text_columns
 from clusterdp.engines.spark.session import check_encryption, column_types, select_columns
 from clusterdp.errors import DataError, TableChangedError
 from clusterdp.rows.column_types import check_types
-from clusterdp.rows.leaks import leak_notice
-from clusterdp.rows.tally import CountPlan
+from clusterdp.rows.tally import Tally
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE
 from clusterdp.storage.folder import UNIT_PARTS
 
@@ -138,33 +137,28 @@ class SparkTable(EngineTable):
     def _count(self, asked: Pass) -> PassResult:
         """Count rows, and compare their ids."""
         n_units, encoder = asked.layout.n_units, asked.encoder
-        plan = CountPlan.from_requests(encoder, asked.layout, asked.counts or ())
+        plan = encoder, asked.layout, tuple(asked.counts or ())
+        tally = Tally(*plan)
         kept = all_pairs(column_types(self.rows, self.columns.kept), encoder, n_units)
         # Parts of numbers that are public: Spark would choose them by their sizes in bytes.
-        parts = Parts(n_parts(n_units), plan.n_places, kept)
-        keys = asked.keys_for(plan)
+        n_places = sum(one.table.size + one.groups.size for one in tally.questions)
+        parts = Parts(n_parts(n_units), n_places, kept)
+        keys = asked.keys_for(tally)
         with (
             shared(self.spark.sparkContext, plan) as stored,
             running(self.spark, COUNTING, asked.progress, n_units, 2),
         ):
             task = CountRows(plan=stored, keys=keys, parts=parts)
-            parcels = select_columns(self.rows, *counted_columns(plan)).mapInArrow(
+            parcels = select_columns(self.rows, *counted_columns(encoder)).mapInArrow(
                 task, parcel_schema()
             )
             added = send(parcels, parts.n_all).mapInArrow(parts.add_up, counted_schema())
-            tally, n_doubtful, revealing = put_together(spark_to_polars(added), plan, parts)
+            n_doubtful, revealing = put_together(spark_to_polars(added), tally, parts)
         clipped = self.check(
             asked, tally, lambda: self._count_repeated(n_units) if n_doubtful else 0
         )
         order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
-        leaks = (
-            leak_notice(
-                pair.name,
-                encoder.secret_columns[pair.secret],
-                is_cluster=pair.secret >= len(encoder.questions),
-            )
-            for pair in revealing
-        )
+        leaks = (pair.notice(encoder) for pair in revealing)
         return PassResult(seen=tally.seen, tally=tally, notices=(*clipped, *order, *leaks))
 
     def text_shapes(self) -> dict[str, list[int]]:
