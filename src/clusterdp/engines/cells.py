@@ -21,7 +21,7 @@ from clusterdp.cells.layout import (
     find_arm,
 )
 from clusterdp.errors import DataError, missing_column
-from clusterdp.rows.column_types import check_ids, check_kept, check_label_types
+from clusterdp.rows.column_types import check_type
 from clusterdp.rows.value_codes import CellEncoder, ValueCodes, n_unplain
 from clusterdp.sources.source import ColumnRequest
 from clusterdp.spec.columns import PRIVATE_CLUSTER
@@ -105,9 +105,8 @@ class CellOptions(NamedTuple):
 def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
     """Raise a DataError unless columns that a plan or a release reads hold what they may."""
     cut_by = {name for names in asked.columns.breakdowns for name in names}
-    check_label_types(schema, [name for name in asked.groups if name not in cut_by], cut_by)
-    for name, part in asked.checked.items():
-        (check_ids if part == "unit" else check_kept)(name, schema[name])
+    for name, part in (asked.groups | asked.checked).items():
+        check_type(name, "breakdown" if name in cut_by else part, schema[name])
     if asked.size is not None and not schema[asked.size].is_integer():
         raise DataError(f"column {asked.size!r} (size) must hold whole numbers")
 

@@ -327,16 +327,13 @@ def randomize(state: ReleaseState, folder: str | None) -> ReleaseState:
     asked = opened.pass_with(
         state.keys, state.channels, folder=folder, only=only, progress=progress
     )
-    # The table on record gets no rows after those of another one were stored.
-    changed = "the table changed while its rows were randomized"
     try:
         rows = opened.table.run(asked)
     except TableChangedError:
+        rows = None
+    if rows is None or rows.seen != counted.seen:
+        # The table on record gets no rows after those of another one were stored.
         if only is None:
-            state.journal.give_up(changed)
-        raise
-    if rows.seen != counted.seen:
-        if only is None:
-            state.journal.give_up(changed)
+            state.journal.give_up("the table changed while its rows were randomized")
         raise TableChangedError
     return replace(state, opened=opened.telling(rows.notices), rows=rows)

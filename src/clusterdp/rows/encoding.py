@@ -185,30 +185,21 @@ class RowEncoder:
         ids = UnitIds(units)
         cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, ids, keys)
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
-        folds = self._folds(ids) if self.levels else None
+        # Batches with a row without an id are refused.
+        has_ids = not units.null_count()
+        is_folded = self.levels and self.columns.folds > 1 and has_ids
+        folds = fold_numbers(ids, self.columns.folds) if is_folded else None
         return RowCodes(
             ids=ids,
             hashes=id_hashes(units),
             cells=cells,
             questions=tuple(question(batch) for question in self.questions),
-            question_codes=self._question_codes(ids),
+            question_codes=self.asking.numbers(ids) if self.asking and has_ids else None,
             groups=tuple(groups.values()),
             places=self._places(cells, folds, groups) if self.levels else {},
             folds=folds,
             lacking=(units.null_count(), n_unplain(units), n_unlabelled),
         )
-
-    def _folds(self, ids: UnitIds) -> CodeArray | None:
-        """The fold of each unit, where there are folds, and every unit has an id."""
-        if self.columns.folds == 1 or ids.ids.null_count():
-            return None
-        return fold_numbers(ids, self.columns.folds)
-
-    def _question_codes(self, ids: UnitIds) -> CodeArray | None:
-        """Which question each unit is asked, where there are several, and every unit has an id."""
-        if self.asking is None or ids.ids.null_count():
-            return None
-        return self.asking.numbers(ids)
 
     @property
     def secret_columns(self) -> tuple[tuple[str, ...], ...]:

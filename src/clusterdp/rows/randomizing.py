@@ -134,12 +134,6 @@ class QuestionRandomizer:
             places[part] = codes
         return places
 
-    def counts_as(self, place: pl.Expr) -> list[pl.Expr]:
-        """What responses count as in each published column, from their places."""
-        import polars as pl
-
-        return [pl.lit(decoding).gather(place) for decoding in self.decodings]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchRandomizer:
@@ -265,7 +259,7 @@ class BatchRandomizer:
             declared = question.encoder.space.declared
             names = debiased_names(declared.names, declared.missing)
             own = place if is_only else pl.when(number == at).then(place).otherwise(0)
-            counts_as = question.counts_as(own)
+            counts_as = [pl.lit(decoding).gather(own) for decoding in question.decodings]
             if not is_only:
                 counts_as = [pl.when(number == at).then(one) for one in counts_as]
             debiased |= zip(names, counts_as, strict=True)
@@ -287,15 +281,7 @@ class BatchRandomizer:
 
     def schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
         """The types of what is published, from those of the table."""
-        import polars as pl
-
-        columns = self.encoder.columns.as_published()
-        published = dict(self.response_schema(given))
-        if columns.folds > 1:
-            published[FOLD] = pl.Int32()
-        published |= {QUESTION: pl.String(), RESPONSE: pl.Int32()}
-        published |= dict.fromkeys(columns.debiased, pl.Float64())
-        return pl.Schema({name: published[name] for name in columns.published})
+        return self.complete(self.response_schema(given).to_frame()).schema
 
     def response_schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
         """The types of what `respond` returns, from those of the table."""

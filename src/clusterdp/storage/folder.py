@@ -272,51 +272,49 @@ def working_folder(target: Path) -> Iterator[Path]:
         OutputError: If it cannot be made, or another run is using it.
     """
     partial = _partial_of(target)
-    handle = _claim(partial, target)
+    with _claimed(partial, target):
+        try:
+            _empty(partial)
+            _remove_stale_scratch(target)
+            yield partial
+        except DataError as error:
+            # Its budget is given back, so nothing that was drawn may be left.
+            try:
+                _remove(partial)
+            except OutputError as failed:
+                raise OutputError(f"{error}; {failed}") from None
+            raise
+        except BaseException:
+            # Only while it is ours; an unclaimed empty one harms nobody.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _claimed(folder: Path, target: Path) -> Iterator[None]:
+    """Make a folder and lock it; the lock goes with the process, however it ends."""
     try:
-        _empty(partial)
-        _remove_stale_scratch(target)
-        yield partial
-    except DataError as error:
-        # Its budget is given back, so nothing that was drawn may be left.
-        with _said_with(error):
-            _remove(partial)
-        raise
-    except BaseException:
-        # Only while it is ours; an unclaimed empty one harms nobody.
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # Never through a link: what is found inside is going to be removed.
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
+    try:
+        _lock_as_ours(handle, folder, target)
+        yield
     finally:
         os.close(handle)
 
 
-@contextmanager
-def _said_with(error: DataError) -> Iterator[None]:
-    """Why something could not be removed, with the error that it was to be removed for."""
-    try:
-        yield
-    except OutputError as failed:
-        raise OutputError(f"{error}; {failed}") from None
-
-
-def _claim(partial: Path, target: Path) -> int:
-    """Make the folder and lock it; the lock goes with the process, however it ends."""
-    try:
-        partial.mkdir(mode=0o700, exist_ok=True)
-        # Never through a link: what is found inside is going to be removed.
-        handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
+def _lock_as_ours(handle: int, folder: Path, target: Path) -> None:
     try:
         _lock(handle, exclusive=True)
-        opened, there = os.fstat(handle), os.lstat(partial)
+        opened, there = os.fstat(handle), os.lstat(folder)
         if opened.st_uid != os.geteuid() or not os.path.samestat(opened, there):
             raise BlockingIOError
         os.fchmod(handle, 0o700)
     except OSError:
-        os.close(handle)
         raise OutputError(f"another run is writing {target}") from None
-    return handle
 
 
 def is_being_written(target: Path) -> bool:
@@ -350,13 +348,12 @@ def scratch_folder(target: Path) -> Iterator[Path]:
         OutputError: If it cannot be made, or another run is using it.
     """
     scratch = _scratch_of(target)
-    handle = _claim(scratch, target)
-    try:
-        _empty(scratch)
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        os.close(handle)
+    with _claimed(scratch, target):
+        try:
+            _empty(scratch)
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def has_private_folders(target: Path) -> bool:
@@ -372,11 +369,8 @@ def remove_private_folders(target: Path) -> None:
     """
     for folder in (_partial_of(target), _scratch_of(target)):
         if os.path.lexists(folder):
-            handle = _claim(folder, target)
-            try:
+            with _claimed(folder, target):
                 _remove(folder)
-            finally:
-                os.close(handle)
 
 
 def _remove(folder: Path) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,6 @@ import numpy as np
 from clusterdp.engines.spark._parcels import (
     PARCEL_BYTES,
     Parcel,
-    Shared,
     as_polars,
     gathered,
     no_values,
@@ -48,14 +48,12 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
+    from pyspark import Broadcast
     from pyspark.sql.types import StructType
 
     from clusterdp._arrays import IntArray, WordArray
-    from clusterdp.cells.layout import Layout
     from clusterdp.rows.encoding import RowEncoder
-    from clusterdp.rows.tally import CountRequest
 
-    CountPlan = tuple[RowEncoder, Layout, Sequence[CountRequest]]
 
 # A place and what stands there are words of eight bytes.
 _PLACES_PER_PARCEL = PARCEL_BYTES // 16
@@ -82,13 +80,13 @@ class CountRows:
         parts: Where parcels go.
     """
 
-    plan: Shared[CountPlan]
+    plan: Broadcast[bytes]
     keys: Mapping[str, bytes] = field(repr=False)
     parts: Parts
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
-        tally = Tally(*self.plan.get())
+        tally = Tally(*pickle.loads(self.plan.value))  # noqa: S301 - the driver pickled it
         encoder, names = tally.encoder, counted_columns(tally.encoder)
         kept, n_rows = KeptColumns(self.parts.kept, encoder, _MOST_SENT), 0
         present = np.zeros(len(tally.questions[0].table), dtype=np.bool_)
@@ -107,7 +105,7 @@ class CountRows:
             yield to_batch([parcel])
         for place, counter in enumerate(kept.counters.values()):
             for held in packed_values(*counter.counted()):
-                yield to_batch([Parcel(self.parts.of_kept + place, held)])
+                yield to_batch([(self.parts.of_kept + place, held)])
 
     def _packed_ids(self, words: WordArray) -> list[Parcel]:
         """Ids in parcels, by a hash of them."""
@@ -183,45 +181,35 @@ def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
 
 def _packed_counts(places: IntArray, numbers: IntArray, parts: Parts) -> Iterator[Parcel]:
     """Places in their order, with what stands there, in parcels for each part."""
-    where = parts.of_places(places)
+    counted = parts.n_of_ids + places // _PLACES_PER_PART
+    where = np.where(places < 0, parts.of_numbers, counted)
     for part in np.unique(where):
         together = np.stack([places, numbers])[:, where == part]
         for first in range(0, together.shape[1], _PLACES_PER_PARCEL):
             held = together[:, first : first + _PLACES_PER_PARCEL].tobytes()
-            yield Parcel(int(part), held)
+            yield int(part), held
 
 
-@dataclass(frozen=True, slots=True)
-class CountTextKinds:
-    """A partition of outcomes that are text in, how many rows have each kind of text out.
+def text_kinds_schema(n_columns: int) -> str:
+    """What `count_kinds` gives: a row for each kind, with the counts of every column by place."""
+    return ", ".join(["kind bigint", *(f"c{place} bigint" for place in range(n_columns))])
 
-    Attributes:
-        names: The columns.
-        notation: How they have numbers.
-    """
 
-    names: tuple[str, ...]
-    notation: Notation
+def count_kinds(
+    names: Sequence[str], notation: Notation, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A partition of outcomes that are text in, how many rows have each kind of text out."""
+    import pyarrow as pa
 
-    @property
-    def schema(self) -> str:
-        """What it gives: a row for each kind, with the counts of every column by its place."""
-        return ", ".join(["kind bigint", *(f"c{place} bigint" for place in range(len(self.names)))])
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Count a partition."""
-        import pyarrow as pa
-
-        total = np.zeros((len(self.names), len(TEXT_KINDS)), dtype=np.int64)
-        for batch in gathered(batches):
-            with no_values():
-                counts = as_polars(batch, self.names).select(
-                    count_text_kinds(self.names, self.notation)
-                )
-                total += np.array([one[0].to_list() for one in counts])
-        columns = [np.arange(len(TEXT_KINDS)), *total]
-        names = ["kind", *(f"c{place}" for place in range(len(self.names)))]
-        yield pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=names)
+    total = np.zeros((len(names), len(TEXT_KINDS)), dtype=np.int64)
+    for batch in gathered(batches):
+        with no_values():
+            counts = as_polars(batch, names).select(count_text_kinds(names, notation))
+            total += np.array([one[0].to_list() for one in counts])
+    columns = [pa.array(one) for one in (np.arange(len(TEXT_KINDS)), *total)]
+    yield pa.RecordBatch.from_arrays(
+        columns, ["kind", *(f"c{place}" for place in range(len(names)))]
+    )
 
 
 def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -257,7 +245,8 @@ class Parts(NamedTuple):
 
     Attributes:
         n_of_ids: How many parts compare ids.
-        n_places: How many integers are counted, without the numbers of the tally.
+        n_places: How many integers are counted, without the numbers of the tally; after these
+            stands how many ids repeat another.
         kept: Passthrough columns and what each may reveal, each in a part.
     """
 
@@ -281,26 +270,16 @@ class Parts(NamedTuple):
         return self.of_kept + len(self.kept)
 
     @property
-    def repeated(self) -> int:
-        """The place of how many ids repeat another."""
-        return self.n_places
-
-    @property
     def firsts_of_kept(self) -> list[int]:
         """The places of the first numbers about passthrough columns, and the end."""
         lengths = (1 + 2 * pair.n_classes for pair in self.kept)
-        return list(itertools.accumulate(lengths, initial=self.repeated + 1))
-
-    def of_places(self, places: IntArray) -> IntArray:
-        """The part of each place; axes `[place]`."""
-        numbers = self.n_of_ids + places // _PLACES_PER_PART
-        return np.where(places < 0, self.of_numbers, numbers)
+        return list(itertools.accumulate(lengths, initial=self.n_places + 1))
 
     def add_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """All parcels of a part in; out come its places with their sums, or how many ids repeat."""
         import pyarrow as pa
 
-        for rows in self._sums(opened(non_empty(batches))):
+        for rows in self._sums(opened(batches)):
             for start in range(0, rows.shape[1], _ROWS_PER_BATCH):
                 arrays = [pa.array(row[start : start + _ROWS_PER_BATCH]) for row in rows]
                 yield pa.RecordBatch.from_arrays(arrays, names=["place", "low", "high"])
@@ -310,14 +289,14 @@ class Parts(NamedTuple):
         first = next(parcels, None)
         if first is None:
             return
-        held = (parcel.held for parcel in itertools.chain([first], parcels))
-        if first.part < self.n_of_ids:
+        part, held = first[0], (held for _, held in itertools.chain([first], parcels))
+        if part < self.n_of_ids:
             words = [np.frombuffer(one, dtype=np.uint64) for one in held]
-            yield np.array([[self.repeated], [_n_repeated(words)], [0]])
-        elif first.part <= self.of_numbers:
-            yield self._counts(first.part, held)
+            yield np.array([[self.n_places], [_n_repeated(words)], [0]])
+        elif part <= self.of_numbers:
+            yield self._counts(part, held)
         else:
-            yield self._kept_sums(first.part - self.of_kept, held)
+            yield self._kept_sums(part - self.of_kept, held)
 
     def _counts(self, part: int, parcels: Iterator[bytes]) -> IntArray:
         """What tasks counted at the places of a part: the sums of both halves of their numbers."""
@@ -369,9 +348,9 @@ def put_together(counted: pl.DataFrame, tally: Tally, parts: Parts) -> tuple[int
     places, low, high = (column.to_numpy() for column in counted)
     # Counts, how many ids repeat another, and the numbers about passthrough columns.
     flat = np.zeros(parts.firsts_of_kept[-1], dtype=np.int64)
-    is_count = (places >= 0) & (places < parts.repeated)
+    is_count = (places >= 0) & (places < parts.n_places)
     flat[places[is_count]] = (high[is_count] << _HALF) + low[is_count]
-    is_other = places >= parts.repeated
+    is_other = places >= parts.n_places
     np.add.at(flat, places[is_other], low[is_other])
     first = 0
     for question in tally.questions:
@@ -390,4 +369,4 @@ def put_together(counted: pl.DataFrame, tally: Tally, parts: Parts) -> tuple[int
         shared, rare = flat[start + 1 : end].reshape(2, -1)
         if column_reveals_outcome(shared, rare, int(flat[start])):
             revealing.append(pair)
-    return int(flat[parts.repeated]), revealing
+    return int(flat[parts.n_places]), revealing

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import hmac
 import os
+import pickle
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clusterdp.engines.spark._parcels import (
-    Parcel,
     RowPacker,
-    Shared,
     as_polars,
     gathered,
     no_values,
-    non_empty,
     numbered_batch,
     opened,
     to_batch,
@@ -35,8 +33,9 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
-    from pyspark import Accumulator
+    from pyspark import Accumulator, Broadcast
 
+    from clusterdp.engines.spark._parcels import Parcel
     from clusterdp.engines.spark._row_order import RowPlaces
     from clusterdp.rows.randomizing import BatchRandomizer
 
@@ -116,11 +115,12 @@ class SameTable:
 
         total, start = Fingerprint(), len(self._MARK)
         for parcel in parcels:
-            if not parcel.held.startswith(self._MARK):
+            _, held = parcel
+            if not held.startswith(self._MARK):
                 yield parcel
                 continue
-            nonce = parcel.held[start : start + self._NONCE_BYTES]
-            numbers = AESGCM(self._key).decrypt(nonce, parcel.held[start + len(nonce) :], None)
+            nonce = held[start : start + self._NONCE_BYTES]
+            numbers = AESGCM(self._key).decrypt(nonce, held[start + len(nonce) :], None)
             halves = (numbers[place : place + 16] for place in range(0, len(numbers), 16))
             total += Fingerprint(*map(int.from_bytes, halves))
         if not hmac.compare_digest(self._tag(total), self._expected):
@@ -148,7 +148,7 @@ class RandomizeRows:
             afterwards.
     """
 
-    randomizer: Shared[BatchRandomizer]
+    randomizer: Broadcast[bytes]
     keys: Mapping[str, bytes] = field(repr=False)
     places: RowPlaces
     seen: Accumulator[dict[int, Fingerprint | None]]
@@ -159,7 +159,7 @@ class RandomizeRows:
         import pyarrow as pa
         from pyspark import TaskContext
 
-        randomizer = self.randomizer.get()
+        randomizer: BatchRandomizer = pickle.loads(self.randomizer.value)  # noqa: S301 - the driver's
         columns = randomizer.encoder.columns
         names = (*columns.public, *columns.outcomes, NUMBER)
         seen, packer = Fingerprint(), RowPacker()
@@ -178,40 +178,38 @@ class RandomizeRows:
         yield from packer.rest()
         if self.same is not None:
             note = self.same.note(seen)
-            yield to_batch([Parcel(part, note) for part in range(self.places.n_parts)])
+            yield to_batch([(part, note) for part in range(self.places.n_parts)])
         context = TaskContext.get()
         assert context is not None  # noqa: S101 - a worker has one
         self.seen.add({context.partitionId(): seen})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OrderRows:
+def order_rows(
+    by: str,
+    published: tuple[str, ...],
+    same: SameTable | None,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
     """All rows of a file in, the same in order out.
 
-    Attributes:
+    Args:
         by: The column that they are ordered by: ids, or the number in the table.
         published: The columns of the file.
         same: Lets rows of one table through alone; None if that is compared afterwards.
+        batches: Parcels of rows.
     """
+    import polars as pl
 
-    by: str
-    published: tuple[str, ...]
-    same: SameTable | None = None
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Sort a file."""
-        import polars as pl
-
-        parcels = opened(non_empty(batches))
-        rows = unpacked_rows(parcels if self.same is None else self.same.rows(parcels))
-        if rows is None:
-            return
-        kinds = rows.select(self.published).schema
-        in_order = sorted_rows(pl.DataFrame(rows), self.by).select(self.published)
-        del rows
-        for piece in in_order.iter_slices(_ROWS_PER_BATCH):
-            made = piece.to_arrow().cast(kinds).combine_chunks()
-            yield numbered_batch([column.chunk(0) for column in made.columns])
+    parcels = opened(batches)
+    rows = unpacked_rows(parcels if same is None else same.rows(parcels))
+    if rows is None:
+        return
+    kinds = rows.select(published).schema
+    in_order = sorted_rows(pl.DataFrame(rows), by).select(published)
+    del rows
+    for piece in in_order.iter_slices(_ROWS_PER_BATCH):
+        made = piece.to_arrow().cast(kinds).combine_chunks()
+        yield numbered_batch([column.chunk(0) for column in made.columns])
 
 
 def _arrow_types(given: pa.RecordBatch, read: pl.DataFrame, published: pl.DataFrame) -> pa.Schema:

@@ -46,7 +46,9 @@ _TEXT_OPTIONS: dict[str, str] = {
 }
 
 
-def open_spark_source(spark: SparkSession, source: NamedSource, wanted: ColumnRequest) -> DataFrame:
+def open_spark_source(
+    spark: SparkSession, source: NamedSource, wanted: ColumnRequest, *, in_order: bool = False
+) -> DataFrame:
     """A source as a Spark table, to be read as often as needed.
 
     Args:
@@ -55,8 +57,10 @@ def open_spark_source(spark: SparkSession, source: NamedSource, wanted: ColumnRe
             `s3a://bucket/folder`.
         wanted: The columns that are needed. In text, outcomes are read row by row, and numbers
             keep their leading zeros, as by the local engine.
+        in_order: Whether rows must know their places; see `row_order.py`.
 
     Raises:
+        ParameterError: If rows must know their places, and files are of a kind without.
         DataError: If there is no such source, or Spark cannot read it.
     """
     if source.database is not None:
@@ -66,22 +70,11 @@ def open_spark_source(spark: SparkSession, source: NamedSource, wanted: ColumnRe
     with running(spark, f"opening {source}"):
         suffix = _kind(spark, source.name)
         if suffix in _PARQUET:
-            return spark.read.parquet(source.name)
-        return _read_text(spark, source.name, _delimiter(spark, source, suffix), wanted)
-
-
-def open_in_order(spark: SparkSession, source: NamedSource, wanted: ColumnRequest) -> DataFrame:
-    """Parquet files as a Spark table whose rows know their places; see `row_order.py`.
-
-    Raises:
-        ParameterError: If the files are of another kind.
-        DataError: As `open_spark_source`.
-    """
-    rows = open_spark_source(spark, source, wanted)
-    with running(spark, f"opening {source}"):
-        if _kind(spark, source.name) not in _PARQUET:
+            rows = spark.read.parquet(source.name)
+            return with_places(rows) if in_order else rows
+        if in_order:
             raise ParameterError(NO_ORDER_TO_KEEP)
-        return with_places(rows)
+        return _read_text(spark, source.name, _delimiter(spark, source, suffix), wanted)
 
 
 def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ...]) -> DataFrame:
@@ -208,6 +201,7 @@ def _plain_types(found: StructType, texts: set[str]) -> StructType:
         IntegerType,
         LongType,
         StringType,
+        StructField,
         StructType,
         TimestampNTZType,
         TimestampType,
@@ -220,11 +214,12 @@ def _plain_types(found: StructType, texts: set[str]) -> StructType:
             StringType() if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) else kind
         )
 
-    schema = StructType()
-    for field in found.fields:
-        kind = StringType() if field.name in texts else plain(field.dataType)
-        schema = schema.add(field.name, kind)
-    return schema
+    return StructType(
+        [
+            StructField(one.name, StringType() if one.name in texts else plain(one.dataType))
+            for one in found.fields
+        ]
+    )
 
 
 def _kind(spark: SparkSession, source: str) -> str:

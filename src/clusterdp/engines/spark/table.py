@@ -7,6 +7,7 @@ Arrow batches; Spark adds up what they counted and puts rows in order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,14 @@ from clusterdp.engines.base import (
 from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark._counting import (
     CountRows,
-    CountTextKinds,
     Parts,
     all_pairs,
+    count_kinds,
     count_repeated,
     counted_columns,
     counted_schema,
     put_together,
+    text_kinds_schema,
 )
 from clusterdp.engines.spark._files import (
     LOCAL_SCHEME,
@@ -39,10 +41,10 @@ from clusterdp.engines.spark._jobs import running, shared, spark_to_polars
 from clusterdp.engines.spark._parcels import parcel_schema, send
 from clusterdp.engines.spark._randomizing import (
     NUMBER,
-    OrderRows,
     RandomizeRows,
     SameTable,
     SeenParts,
+    order_rows,
     total_seen,
 )
 from clusterdp.engines.spark._row_order import FILE, ROW, RowPlaces, first_rows, n_parts
@@ -58,13 +60,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import polars as pl
+    from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.engines.spark._parcels import Shared
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.randomizing import BatchRandomizer
     from clusterdp.rows.value_codes import CellEncoder
@@ -166,16 +168,16 @@ class SparkTable(EngineTable):
         names = [] if self.texts is None else spark_text_columns(self.texts, self.numeric)
         if self.texts is None or not names:
             return {}
-        count = CountTextKinds(tuple(names), self.notation)
         with running(self.spark, "looking for text that is no number"):
-            counts = spark_to_polars(
-                select_columns(self.texts, *names).mapInArrow(count, count.schema)
+            counted = select_columns(self.texts, *names).mapInArrow(
+                partial(count_kinds, names, self.notation), text_kinds_schema(len(names))
             )
+            counts = spark_to_polars(counted)
         added = counts.group_by("kind").sum().sort("kind")
         return {name: added[f"c{place}"].to_list() for place, name in enumerate(names)}
 
     def randomize(
-        self, asked: Pass, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
+        self, asked: Pass, randomizer: BatchRandomizer, stored: Broadcast[bytes]
     ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
         """The published rows, and what gives their fingerprint once they are evaluated.
 
@@ -199,7 +201,7 @@ class SparkTable(EngineTable):
         schema, names = self._published_schema(randomizer)
         by = NUMBER if places.by_number else schema.names[0]
         parcels = places.with_number(read).mapInArrow(task, parcel_schema())
-        order = OrderRows(by=by, published=tuple(schema.names), same=same)
+        order = partial(order_rows, by, tuple(schema.names), same)
         rows = send(parcels, places.n_parts).mapInArrow(order, schema).toDF(*names)
         return rows, lambda: total_seen(seen.value)
 
