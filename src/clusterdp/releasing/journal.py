@@ -176,7 +176,7 @@ class Journal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NoJournal(Journal):
+class NoJournal:
     """The journal of a release that is never resumed: it keeps a key, and that in memory alone."""
 
     key: ReleaseKey = field(default_factory=ReleaseKey.from_system)
@@ -191,6 +191,21 @@ class NoJournal(Journal):
         """No other run has the key."""
         return True
 
+    def begin_rows(self) -> None:
+        """Nothing is kept."""
+
+    def give_up(self, reason: str) -> None:
+        """Nothing is kept."""
+
     def recall(self, event: Event) -> bytes | None:  # noqa: ARG002 - a protocol
         """Nothing: every run is the first."""
         return None
+
+    def keep(self, event: Event, drawn: bytes) -> None:
+        """Nothing is kept."""
+
+    def seal(self, manifest: bytes) -> None:
+        """Nothing is kept."""
+
+    def commit(self, place: str) -> None:
+        """There is nothing to wipe."""
