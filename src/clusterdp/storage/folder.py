@@ -207,13 +207,39 @@ class LocalFolder:
 
     def check_free(self, claim: str | None = None) -> None:  # noqa: ARG002 - nothing is ever there
         """Raise an OutputError unless a new folder can be made there."""
-        check_free(self.path)
+        target = self.path
+        check_system()
+        if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
+            raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
+        # The names of private folders are longer: what is too long for one is found here.
+        is_there, *_ = map(_is_there, (target, _partial_of(target), _scratch_of(target)))
+        if is_there:
+            raise OutputError(
+                f"{target} exists already, and a release is never overwritten; another folder "
+                "(out=..., --out) is another release, which spends its epsilon again"
+            )
+        if not target.parent.is_dir():
+            raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
+        # Checked before anything is spent. The system checks again when the folder is made.
+        if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=True):
+            raise OutputError(f"cannot write in {target.parent}: permission denied")
 
     @contextmanager
     def staged(self, claim: str) -> Iterator[Staged]:  # noqa: ARG002 - a lock distinguishes runs
-        """A private folder beside it."""
-        with staged_folder(self.path) as folder:
-            yield Staged(files=folder, rows=str(folder))
+        """A private folder beside it that becomes it when the block ends without an error.
+
+        Whatever happens before, it does not exist; what an earlier run left behind is removed. A
+        second run for the same place does not wait: it gets an error.
+
+        Raises:
+            OutputError: If it exists, its parent does not, or another run is writing it.
+        """
+        target = Path(os.path.abspath(self.path))  # noqa: PTH100 - resolve() would follow a symlink
+        LocalFolder(target).check_free()
+        with working_folder(target) as partial:
+            yield Staged(files=partial, rows=str(partial))
+            LocalFolder(target).check_free()
+            _publish(partial, target)
 
     def manifest(self) -> bytes | None:
         """The manifest of the release that is there; None if there is no release."""
@@ -225,27 +251,6 @@ class LocalFolder:
     def clear(self, claim: str) -> None:  # noqa: ARG002 - a lock distinguishes runs
         """Remove the private folders beside it; a rename leaves nothing else behind."""
         remove_private_folders(self.path)
-
-
-@contextmanager
-def staged_folder(target: Path) -> Iterator[Path]:
-    """A private folder beside `target` that becomes it when the block ends without an error.
-
-    Whatever happens before, `target` does not exist; what an earlier run left behind is removed. A
-    second run for the same target does not wait: it gets an error.
-
-    Yields:
-        The folder to fill, readable by its owner alone.
-
-    Raises:
-        OutputError: If the target exists, its parent does not, or another run is writing it.
-    """
-    target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a symlink
-    check_free(target)
-    with working_folder(target) as partial:
-        yield partial
-        check_free(target)
-        _publish(partial, target)
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
@@ -416,25 +421,6 @@ def _locks() -> ModuleType:
 def check_system() -> None:
     """Raise an OutputError on a system that cannot lock folders."""
     _locks()
-
-
-def check_free(target: Path) -> None:
-    """Raise an OutputError unless a new folder can be made at `target`."""
-    check_system()
-    if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
-        raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
-    # The names of private folders are longer: what is too long for one is found here.
-    is_there, *_ = map(_is_there, (target, _partial_of(target), _scratch_of(target)))
-    if is_there:
-        raise OutputError(
-            f"{target} exists already, and a release is never overwritten; another folder "
-            "(out=..., --out) is another release, which spends its epsilon again"
-        )
-    if not target.parent.is_dir():
-        raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
-    # Checked before anything is spent. The system checks again when the folder is made.
-    if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=True):
-        raise OutputError(f"cannot write in {target.parent}: permission denied")
 
 
 def _is_there(path: Path) -> bool:

@@ -56,10 +56,6 @@ _SMALL_TABLE = 2**22
 _FIRST_ROWS = 2**16
 
 
-def _as_it_is(published: pl.DataFrame) -> pl.DataFrame:
-    return published
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalTable(EngineTable):
     """A table on this machine that can be read twice.
@@ -74,7 +70,7 @@ class LocalTable(EngineTable):
     writes_privately: ClassVar[bool] = True
 
     rows: pl.LazyFrame
-    as_given: Callable[[pl.DataFrame], Any] = _as_it_is
+    as_given: Callable[[pl.DataFrame], Any] = lambda published: published
     texts: pl.LazyFrame | None = None
     stored: ExitStack = field(default_factory=ExitStack)
 

@@ -82,7 +82,12 @@ class RowPlaces:
         *read, file, row = rows.columns
         if len(self.firsts) == 1:
             return rows.select(*read, sf.col(row).alias(_GOES))
-        spelled = [(name, first) for file, first in self.firsts for name in _spellings(file)]
+        # Of files on this machine, Spark has two ways to write the name.
+        spelled = [
+            (name, first)
+            for file, first in self.firsts
+            for name in {file, file.replace("file:///", "file:/", 1)}
+        ]
         firsts = pl.DataFrame(spelled, [_NAME, _FIRST], orient="row").to_arrow()
         # By numbers: to compare texts row by row takes Spark several times as long.
         by_hash = rows.sparkSession.createDataFrame(firsts).withColumn(_NAME, sf.xxhash64(_NAME))
@@ -106,11 +111,6 @@ def first_rows(spark: SparkSession, files: list[str]) -> tuple[tuple[str, int], 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         sizes = list(pool.map(lambda file: _n_rows(spark, file), in_order))
     return tuple(zip(in_order, itertools.accumulate(sizes, initial=0), strict=False))
-
-
-def _spellings(file: str) -> set[str]:
-    """How Spark may write the name of a file: of those on this machine it has two ways."""
-    return {file, file.replace("file:///", "file:/", 1)}
 
 
 def _n_rows(spark: SparkSession, file: str) -> int:
