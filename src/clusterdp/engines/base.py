@@ -260,7 +260,7 @@ class EngineTable(TableOptions, ABC):
         Returns:
             Warnings to the owner that outcomes were clipped.
         """
-        if not tally.in_space:
+        if any(question.flaws[:2].any() for question in tally.questions):
             refuse_text(self.text_shapes(), self)
         refuse_unsound(tally, self)
         refuse_repeated(count_repeated(), self.columns.unit, self.aggregates)
@@ -333,7 +333,9 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
 
 def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOptions) -> None:
     """Raise a DataError unless every row has outcomes of a question that can be used."""
-    named = _outcomes_in_words(space)
+    names = ", ".join(map(repr, space.declared.names))
+    is_one = len(space.declared.names) == 1
+    named = f"column {names} (outcome) has" if is_one else f"columns {names} (outcomes) have"
     n_missing, n_outside, n_broken = tally.flaws[:3].tolist()
     if n_missing:
         raise DataError(
@@ -355,15 +357,6 @@ def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOption
             f"{named} combinations that the constraints rule out ({listed})"
             f"{_in_rows(n_broken, table)}; declare fewer constraints, or correct the rows"
         )
-
-
-def _outcomes_in_words(space: Categories) -> str:
-    names = ", ".join(map(repr, space.declared.names))
-    return (
-        f"column {names} (outcome) has"
-        if len(space.declared.names) == 1
-        else (f"columns {names} (outcomes) have")
-    )
 
 
 def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:

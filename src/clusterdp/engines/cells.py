@@ -165,8 +165,13 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     breakdowns = []
     for names in columns.breakdowns:
         groups = tuple(encoder.breakdowns[name].texts() for name in names)
-        _check_groups(names, math.prod(map(len, groups)))
-        found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
+        n_groups = math.prod(map(len, groups))
+        if n_groups > MOST_GROUPS:
+            raise DataError(
+                f"the breakdown by {', '.join(names)} has {n_groups:,} groups, at most "
+                f"{MOST_GROUPS:,} are possible; give fewer columns, or columns with fewer values"
+            )
+        found = count(encoder.groups(sizes, names), n_groups)
         # Groups that were assigned as a whole show how much groups differ.
         if (found > 0).sum(axis=1).max() < 2 and names != (columns.randomization_unit,):
             raise DataError(
@@ -215,14 +220,6 @@ def _assigned_groups(
             "(--randomization-unit), or name the column that was"
         )
     return AssignedGroups.from_sizes(groups["arm"].to_list(), groups["size"].to_list())
-
-
-def _check_groups(names: tuple[str, ...], n_groups: int) -> None:
-    if n_groups > MOST_GROUPS:
-        raise DataError(
-            f"the breakdown by {', '.join(names)} has {n_groups:,} groups, at most {MOST_GROUPS:,} "
-            "are possible; give fewer columns, or columns with fewer values"
-        )
 
 
 def refuse_missing(name: str, part: str, n_missing: int) -> None:

@@ -311,8 +311,13 @@ def text_to_number(text: pl.Expr, notation: Notation) -> pl.Expr:
         read = pl.when(text.str.contains(notation.pattern)).then(
             bare.cast(pl.Float64, strict=False)
         )
-    number = pl.when(read.is_finite()).then(read).otherwise(_word_number(plain))
-    return pl.when(~_is_missing(plain)).then(number).name.keep()
+    word = plain.str.to_lowercase()
+    truth = word.replace_strict(
+        {"true": 1.0, "false": 0.0}, default=NO_NUMBER, return_dtype=pl.Float64
+    )
+    number = pl.when(read.is_finite()).then(read).otherwise(truth)
+    is_missing = plain.is_null() | word.is_in(MISSING_WORDS)
+    return pl.when(~is_missing).then(number).name.keep()
 
 
 def texts_as_numbers(
@@ -377,19 +382,6 @@ def _text_kind(text: pl.Expr, notation: Notation) -> pl.Expr:
     for number, pattern in reversed(list(enumerate(patterns))):
         place = pl.when(plain.str.contains(pattern)).then(number).otherwise(place)
     return pl.when(text_to_number(text, notation) == NO_NUMBER).then(place)
-
-
-def _word_number(plain: pl.Expr) -> pl.Expr:
-    """The number of a truth that is written as a word."""
-    import polars as pl
-
-    return plain.str.to_lowercase().replace_strict(
-        {"true": 1.0, "false": 0.0}, default=NO_NUMBER, return_dtype=pl.Float64
-    )
-
-
-def _is_missing(plain: pl.Expr) -> pl.Expr:
-    return plain.is_null() | plain.str.to_lowercase().is_in(MISSING_WORDS)
 
 
 if TYPE_CHECKING:

@@ -218,11 +218,6 @@ class Tally:
         return [question.counts.sum(axis=-1) for question in self.questions]
 
     @property
-    def in_space(self) -> bool:
-        """Whether every row has outcomes of the declared spaces."""
-        return not any(question.flaws[:2].any() for question in self.questions)
-
-    @property
     def numbers(self) -> tuple[int, ...]:
         """Everything but tables and groups: rows that cannot be used, and what was read."""
         flaws = np.concatenate([self.lacking, *(question.flaws for question in self.questions)])

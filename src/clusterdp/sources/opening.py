@@ -254,30 +254,25 @@ def _trouble(said: str, kind: str) -> str:
 
 def _find_files(source: str) -> list[Path]:
     """The files a path, folder or glob names, in a fixed order."""
-    path = Path(source)
+    path, none = Path(source), f"there is no file {source}"
     try:
         if path.is_file():
             return [path]
         if path.is_dir():
-            return _files_within(path)
+            none = f"the folder {path} holds no files"
+            # At any depth, but for what other tools leave beside their data.
+            found = [
+                entry
+                for entry in sorted(path.rglob("*"))
+                if entry.is_file() and not is_hidden(entry.relative_to(path))
+            ]
+        else:
+            # A glob as in shells, with ** for any depth.
+            found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
     except OSError as error:
         raise DataError(f"{source[:200]} cannot be read: {error.strerror}") from None
-    # A glob as in shells, with ** for any depth.
-    found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
     if not found:
-        raise DataError(f"there is no file {source}")
-    return found
-
-
-def _files_within(folder: Path) -> list[Path]:
-    """The files of a folder at any depth, but for what other tools leave beside their data."""
-    found = [
-        entry
-        for entry in sorted(folder.rglob("*"))
-        if entry.is_file() and not is_hidden(entry.relative_to(folder))
-    ]
-    if not found:
-        raise DataError(f"the folder {folder} holds no files")
+        raise DataError(none)
     return found
 
 
