@@ -17,6 +17,7 @@ from cli_runs import assert_refused, release, release_declared, run
 from clusterdp.ledger import _store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner import job
+from clusterdp.releasing import stages
 from clusterdp.releasing import targets as publishing
 from released import drawn_of
 
