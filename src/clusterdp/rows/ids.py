@@ -2,7 +2,8 @@
 
 Databases number people one after another, so most integer ids lie close together: a byte for each
 that there could be tells which were seen. To mark one takes a tenth of the time that it takes to
-find its hash among others, and as much memory at most. Of other ids, hashes are compared.
+find its hash among others, and as much memory at most. Of ids that are far from these, and of text,
+hashes are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.rows.keys import id_hashes
 from clusterdp.rows.value_codes import minus
 
 if TYPE_CHECKING:
@@ -23,71 +23,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from clusterdp._arrays import IntArray, WordArray
+    from clusterdp._arrays import BoolArray, IntArray, WordArray
 
 
 # Bytes for each row of the table. The system gives memory for those that are written to.
 _BYTES_PER_ROW = 8
-
-
-class NarrowIds:
-    """Which ids were seen, of those within some distance of the first ones.
-
-    Attributes:
-        n_marked: How many ids were marked, each as often as it came.
-    """
-
-    def __init__(self, n_rows: int) -> None:
-        self.n_marked = 0
-        self._n_places = max(1, _BYTES_PER_ROW * n_rows)
-        self._seen: npt.NDArray[np.bool_] | None = None
-        self._low = self._first = self._last = 0
-        self._kind: pl.DataType | None = None
-
-    def mark(self, ids: pl.Series) -> bool:
-        """Mark some ids, or none if they are text or too far apart; those missing are left out."""
-        if not ids.dtype.is_integer():
-            return False
-        if ids.null_count():
-            ids = ids.drop_nulls()
-        if not len(ids):
-            return True
-        numbers = ids.to_numpy()
-        first, last = int(numbers.min()), int(numbers.max())
-        if self._seen is None:
-            self._begin(ids.dtype, (first + last) // 2, np.iinfo(numbers.dtype))
-        if self._seen is None or first < self._low or last >= self._low + self._n_places:
-            return False
-        self._seen[minus(numbers, self._low)] = True
-        self._first, self._last = min(self._first, first), max(self._last, last)
-        self.n_marked += len(ids)
-        return True
-
-    def _begin(self, kind: pl.DataType, middle: int, ends: np.iinfo) -> None:
-        with suppress(MemoryError):
-            self._seen = np.zeros(self._n_places, dtype=np.bool_)
-        self._low, self._kind = max(int(ends.min), middle - self._n_places // 2), kind
-        self._first = self._last = middle
-
-    def count(self) -> int:
-        """How many different ids were marked."""
-        return int(np.count_nonzero(self._between()))
-
-    def ids(self) -> pl.Series:
-        """The different ids that were marked."""
-        import polars as pl
-
-        places = np.flatnonzero(self._between()).astype(np.uint64)
-        numbers = places + np.uint64(self._first % 2**64)
-        kind = self._kind or pl.Int64()
-        signed = numbers.view(np.int64) if kind.is_signed_integer() else numbers
-        return pl.Series(signed, dtype=kind)
-
-    def _between(self) -> npt.NDArray[np.bool_]:
-        """From the first id to the last: what lies beyond was never written to."""
-        if self._seen is None:
-            return np.zeros(0, dtype=np.bool_)
-        return self._seen[self._first - self._low : self._last - self._low + 1]
 
 
 # Hashes are put into parts by their first bits: at most 2^8 parts, of at least 2^14 hashes each.
@@ -109,25 +49,53 @@ _HALF = np.uint64(32)
 class IdCollector:
     """Collects ids, batch by batch, and counts those that repeat.
 
-    Integers that lie close together are marked. Of others, 64-bit hashes are collected; where
-    hashes repeat, the ids behind them are read again and compared in full, so the answer is exact.
+    Integers that lie close to the first ones are marked. Of all others, 64-bit hashes are
+    collected; where hashes repeat, the ids behind them are read again and compared in full, so the
+    answer is exact.
     """
 
     def __init__(self, n_rows: int) -> None:
-        self._narrow: NarrowIds | None = NarrowIds(n_rows)
+        self._n_places = max(1, _BYTES_PER_ROW * n_rows)
+        # Which ids were seen, from the lowest one that is close; and how many were marked, each as
+        # often as it came.
+        self._seen: BoolArray | None = None
+        self._low = self._first = self._last = self._n_marked = 0
         self._part_bits = min(_MOST_PART_BITS, max(0, n_rows // _PART_HASHES).bit_length())
         self._runs: list[list[WordArray]] = []
         self._lock = threading.Lock()
 
     def add(self, ids: pl.Series, hashes: WordArray) -> None:
         """Take in a batch of ids and their hashes. Safe to call from several threads."""
-        with self._lock:
-            if self._narrow is not None and self._narrow.mark(ids):
-                return
-            narrow, self._narrow = self._narrow, None
-        if narrow is not None and narrow.n_marked:
-            self._collect(_again(narrow))
+        if ids.null_count():
+            is_there = ids.is_not_null()
+            ids, hashes = ids.filter(is_there), hashes[is_there.to_numpy()]
+        if ids.dtype.is_integer() and len(ids):
+            with self._lock:
+                is_far = self._mark(ids.to_numpy())
+            hashes = hashes[:0] if is_far is None else hashes[is_far]
         self._collect(hashes)
+
+    def _mark(self, numbers: IntArray) -> BoolArray | None:
+        """Mark the ids that are close; which ones are not, None if all are. Axes `[row]`."""
+        first, last = int(numbers.min()), int(numbers.max())
+        if self._seen is None:
+            middle, least = (first + last) // 2, int(np.iinfo(numbers.dtype).min)
+            self._low = max(least, middle - self._n_places // 2)
+            self._first = self._last = middle
+            self._seen = np.empty(0, np.bool_)
+            with suppress(MemoryError):  # then none is close
+                self._seen = np.zeros(self._n_places, dtype=np.bool_)
+        end, is_far = self._low + len(self._seen), None
+        if first < self._low or last >= end:
+            is_far = (numbers < self._low) | (numbers >= end)
+            numbers = numbers[~is_far]
+            if not len(numbers):
+                return is_far
+            first, last = int(numbers.min()), int(numbers.max())
+        self._seen[minus(numbers, self._low)] = True
+        self._first, self._last = min(self._first, first), max(self._last, last)
+        self._n_marked += len(numbers)
+        return is_far
 
     def _collect(self, hashes: WordArray) -> None:
         runs = [
@@ -145,27 +113,24 @@ class IdCollector:
         """
         import polars as pl
 
-        if self._narrow is not None:
-            return self._narrow.n_marked - self._narrow.count()
+        n_repeated = 0
+        if self._seen is not None:
+            # What lies beyond the first and the last id was never written to.
+            between = self._seen[self._first - self._low : self._last - self._low + 1]
+            n_repeated = self._n_marked - int(np.count_nonzero(between))
+        if not self._runs:
+            return n_repeated
         with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
             repeated = np.concatenate(list(threads.map(self._repeated, range(2**self._part_bits))))
-        if not len(repeated):
-            return 0
-        reread_ids = reread(repeated)
-        return len(reread_ids) - reread_ids.n_unique()
+        if len(repeated):
+            reread_ids = reread(repeated)
+            n_repeated += len(reread_ids) - reread_ids.n_unique()
+        return n_repeated
 
     def _repeated(self, part: int) -> WordArray:
         """The hashes of a part that occur more than once."""
         own = [run[part] for run in self._runs]
         return repeated_hashes(np.concatenate([np.empty(0, np.uint64), *own]))
-
-
-def _again(narrow: NarrowIds) -> WordArray:
-    """The hashes of ids that were marked before others were found too far from them."""
-    ids = narrow.ids()
-    hashes = id_hashes(ids)
-    # Which of them came twice was not noted: all of them are then read again.
-    return hashes if len(ids) == narrow.n_marked else np.repeat(hashes, 2)
 
 
 def _in_parts(hashes: WordArray, part_bits: int) -> list[WordArray]:
