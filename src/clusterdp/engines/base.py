@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.tally import CountRequest, QuestionTally, Tally
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.spec.columns import Aggregates, Columns
-    from clusterdp.storage.folder import Destination, FileSum, RowOrderKind
+    from clusterdp.storage.folder import Destination, FileSum
 
 # What passes are called where progress is shown.
 COUNTING, RANDOMIZING = "counting cells", "randomizing rows"
@@ -196,11 +196,6 @@ class EngineTable(TableOptions, ABC):
     """
 
     writes_privately: ClassVar[bool] = False
-
-    @property
-    def row_order(self) -> RowOrderKind:
-        """In which order its rows are published."""
-        return "table" if self.keep_order else "ids"
 
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms, sizes and breakdowns, from public columns alone; how to encode them.

@@ -164,7 +164,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     cells = encoder.encode(sizes, asked.cluster, arm) // n_arms
     breakdowns = []
     for names in columns.breakdowns:
-        groups = tuple(encoder.breakdowns[name].texts() for name in names)
+        groups = tuple(tuple(encoder.breakdowns[name].values.cast(pl.String)) for name in names)
         n_groups = math.prod(map(len, groups))
         if n_groups > MOST_GROUPS:
             raise DataError(

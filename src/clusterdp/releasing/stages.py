@@ -379,7 +379,7 @@ def describe(state: ReleaseState) -> Manifest:
         pooling=opened.pooling,
         aggregates=opened.table.aggregates,
         clip=opened.table.clip,
-        row_order=opened.table.row_order,
+        row_order="table" if opened.table.keep_order else "ids",
         asking=opened.asking,
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp._named import unnamed
-from clusterdp.rows.id_order import sorted_rows
+from clusterdp.rows.ids import sorted_rows
 from clusterdp.rows.value_codes import plain_column
 
 if TYPE_CHECKING:

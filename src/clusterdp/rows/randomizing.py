@@ -164,8 +164,9 @@ class BatchRandomizer:
 
         if (encoder.asking is None) != (len(channels) == 1):
             raise ValueError("several questions need a rule by which each unit is asked one")
-        relabelled = None
-        if encoder.cells.relabels and encoder.columns.cluster is not None:
+        relabelled, cells = None, encoder.cells
+        has_others = cells.pooled is not None or cells.response is not None
+        if has_others and encoder.columns.cluster is not None:
             relabelled = pl.Series(encoder.columns.as_published().cluster, layout.clusters)
         pairs = zip(encoder.questions, channels, strict=True)
         return cls(

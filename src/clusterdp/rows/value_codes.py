@@ -132,12 +132,6 @@ class ValueCodes:
         # By the values alone, which everything else follows from.
         return ValueCodes.from_values, (self.values,)
 
-    def texts(self) -> tuple[str, ...]:
-        """The values as text."""
-        import polars as pl
-
-        return tuple(self.values.cast(pl.String))
-
     def encode(self, column: pl.Series) -> CodeArray:
         """The code of each value.
 
@@ -225,11 +219,6 @@ class CellEncoder:
     pooled: CodeArray | None = None
     breakdowns: Mapping[str, ValueCodes] = field(default_factory=dict)
     response: ClusterResponse | None = None
-
-    @property
-    def relabels(self) -> bool:
-        """Whether clusters have other labels than in the table."""
-        return self.pooled is not None or self.response is not None
 
     def encode_rows(
         self, rows: pl.DataFrame, columns: Columns, units: UnitIds, keys: Mapping[str, bytes]

@@ -32,8 +32,7 @@ from clusterdp.rows.column_types import (
     plain_type,
     text_columns,
 )
-from clusterdp.rows.id_order import in_order_of_ids, one_by_one, sorted_rows
-from clusterdp.rows.ids import IdCollector
+from clusterdp.rows.ids import IdCollector, in_order_of_ids, one_by_one, sorted_rows
 from clusterdp.rows.keys import Fingerprint, id_hashes
 from clusterdp.rows.leaks import (
     KeptColumns,

@@ -133,8 +133,7 @@ def _to_bytes(rows: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
-    made: bytes = sink.getvalue().to_pybytes()
-    return made
+    return bytes(sink.getvalue())
 
 
 def unpacked_rows(parcels: Iterator[Parcel]) -> pa.Table | None:

@@ -25,7 +25,7 @@ from clusterdp.engines.spark._parcels import (
     unpacked_rows,
 )
 from clusterdp.errors import TableChangedError
-from clusterdp.rows.id_order import sorted_rows
+from clusterdp.rows.ids import sorted_rows
 from clusterdp.rows.keys import Fingerprint
 
 if TYPE_CHECKING:
