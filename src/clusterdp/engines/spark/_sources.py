@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.engines.cells import crossed_parts
 from clusterdp.engines.spark._files import hadoop_path
 from clusterdp.engines.spark._jobs import running
-from clusterdp.engines.spark._row_order import with_places
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.column_types import (
     EDGES,
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
+# Names that no column of a user has: the file of a row, and its place there.
+FILE, ROW = "__clusterdp_file", "__clusterdp_row"
 NO_ORDER_TO_KEEP = (
     "Spark keeps the row order of Parquet files only, and publishes other tables sorted by id: "
     "leave out keep_order (--keep-order), or write the table as Parquet"
@@ -57,7 +58,7 @@ def open_spark_source(
             `s3a://bucket/folder`.
         wanted: The columns that are needed. In text, outcomes are read row by row, and numbers
             keep their leading zeros, as by the local engine.
-        in_order: Whether rows must know their places; see `row_order.py`.
+        in_order: Whether rows must know their places.
 
     Raises:
         ParameterError: If rows must know their places, and files are of a kind without.
@@ -75,6 +76,12 @@ def open_spark_source(
         if in_order:
             raise ParameterError(NO_ORDER_TO_KEEP)
         return _read_text(spark, source.name, _delimiter(spark, source, suffix), wanted)
+
+
+def with_places(rows: DataFrame) -> DataFrame:
+    """A table of Parquet files with the file of each row and its place there, as last columns."""
+    hidden: Any = rows.metadataColumn("_metadata")
+    return rows.withColumns({FILE: hidden.file_path, ROW: hidden.row_index})
 
 
 def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ...]) -> DataFrame:

@@ -42,13 +42,15 @@ from clusterdp.engines.spark._parcels import parcel_schema, send
 from clusterdp.engines.spark._randomizing import (
     NUMBER,
     RandomizeRows,
+    RowPlaces,
     SameTable,
     SeenParts,
+    first_rows,
+    n_parts,
     order_rows,
     total_seen,
 )
-from clusterdp.engines.spark._row_order import FILE, ROW, RowPlaces, first_rows, n_parts
-from clusterdp.engines.spark._sources import spark_text_columns
+from clusterdp.engines.spark._sources import FILE, ROW, spark_text_columns
 from clusterdp.engines.spark.session import check_encryption, column_types, select_columns
 from clusterdp.errors import DataError, TableChangedError
 from clusterdp.rows.column_types import check_types
@@ -199,7 +201,7 @@ class SparkTable(EngineTable):
         keys = asked.keys_for(randomizer)
         task = RandomizeRows(randomizer=stored, keys=keys, places=places, seen=seen, same=same)
         schema, names = self._published_schema(randomizer)
-        by = NUMBER if places.by_number else schema.names[0]
+        by = NUMBER if places.firsts is not None else schema.names[0]
         parcels = places.with_number(read).mapInArrow(task, parcel_schema())
         order = partial(order_rows, by, tuple(schema.names), same)
         rows = send(parcels, places.n_parts).mapInArrow(order, schema).toDF(*names)
