@@ -23,6 +23,7 @@ No key is used with two tables, whatever became of the table while a run that wa
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -357,10 +358,9 @@ def randomize(state: ReleaseState, folder: str | None) -> ReleaseState:
     asked = opened.pass_with(
         state.keys, state.channels, folder=folder, only=only, progress=progress
     )
-    try:
+    rows = None
+    with suppress(TableChangedError):
         rows = opened.table.run(asked)
-    except TableChangedError:
-        rows = None
     if rows is None or rows.seen != counted.seen:
         # The table on record gets no rows after those of another one were stored.
         if only is None:

@@ -187,7 +187,7 @@ class RowEncoder:
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
         # Batches with a row without an id are refused.
         has_ids = not units.null_count()
-        is_folded = self.levels and self.columns.folds > 1 and has_ids
+        is_folded = has_ids and self.columns.folds > 1 and bool(self.levels)
         folds = fold_numbers(ids, self.columns.folds) if is_folded else None
         return RowCodes(
             ids=ids,

@@ -134,6 +134,12 @@ class QuestionRandomizer:
             places[part] = codes
         return places
 
+    def counts_as(self, place: pl.Expr) -> list[pl.Expr]:
+        """What responses count as in each published column, from their places."""
+        import polars as pl
+
+        return [pl.lit(decoding).gather(place) for decoding in self.decodings]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchRandomizer:
@@ -260,7 +266,7 @@ class BatchRandomizer:
             declared = question.encoder.space.declared
             names = debiased_names(declared.names, declared.missing)
             own = place if is_only else pl.when(number == at).then(place).otherwise(0)
-            counts_as = [pl.lit(decoding).gather(own) for decoding in question.decodings]
+            counts_as = question.counts_as(own)
             if not is_only:
                 counts_as = [pl.when(number == at).then(one) for one in counts_as]
             debiased |= zip(names, counts_as, strict=True)
