@@ -17,7 +17,7 @@ from cli_runs import assert_refused, release, release_declared, run
 from clusterdp.ledger import _store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner import job
-from clusterdp.releasing import pipeline
+from clusterdp.releasing import stages
 from clusterdp.releasing import targets as publishing
 from released import drawn_of
 
@@ -72,7 +72,7 @@ def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Pat
 def test_over_the_cap_is_refused_before_an_outcome_is_read(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupt(monkeypatch, pipeline, "count_and_draw", AssertionError)
+    interrupt(monkeypatch, stages, "count_and_draw", AssertionError)
     refused = spend(source, tmp_path / "out", where, "--epsilon", 5)
     assert "Not enough budget" in refused.stderr
     allowed = spend(source, tmp_path / "out", where, "--epsilon", 4)
@@ -113,7 +113,7 @@ def interrupt(
 
 # Where a run can be interrupted, and whether noise was drawn by then.
 POINTS = {
-    "before counting": (pipeline, "count_and_draw", False),
+    "before counting": (stages, "count_and_draw", False),
     "after the noise": (publishing, "cells_table", True),
     "before the manifest": (publishing, "write_readme", True),
 }

@@ -16,7 +16,7 @@ from clusterdp.document.text import to_lines
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing import pipeline
+from clusterdp.releasing import stages
 from clusterdp.releasing.journal import unpack_entry
 from clusterdp.storage.folder import INDEX, MANIFEST, README
 
@@ -315,7 +315,7 @@ def test_a_release_killed_after_its_labels_goes_on_with_them(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "take_pilots", stop)
+        patch.setattr(stages, "take_pilots", stop)
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(people, out=tmp_path / "out", **asked)
     (record,) = ledger.releases()

@@ -9,7 +9,7 @@ import typer
 
 from clusterdp.cli.console import print_line, print_pairs, progress_bars, reported_errors
 from clusterdp.errors import ParameterError
-from clusterdp.storage.folder import staged_folder
+from clusterdp.storage.folder import LocalFolder
 from clusterdp.studies.populations import features_from_snap, shipped_features
 from clusterdp.studies.run import parse_experiments, run_experiments, write_report
 from clusterdp.studies.study import Study
@@ -47,7 +47,7 @@ def reproduce_command(
     if snap_communities is not None and snap_edges is not None:
         features = features_from_snap(snap_communities, snap_edges)
     study = Study(features=features, **(_QUICK if quick else _FULL))
-    with staged_folder(out) as folder:
+    with LocalFolder(out).staged("") as (folder, _):
         with progress_bars() as bars:
             done = {
                 number: bars.stage(f"experiment {number}, draws", study.n_draws)

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import CountPlan, CountRequest, QuestionTally, Tally
+    from clusterdp.rows.tally import CountRequest, QuestionTally, Tally
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.spec.columns import Aggregates, Columns
-    from clusterdp.storage.folder import Destination, FileSum, RowOrderKind
+    from clusterdp.storage.folder import Destination, FileSum
 
 # What passes are called where progress is shown.
 COUNTING, RANDOMIZING = "counting cells", "randomizing rows"
@@ -79,7 +79,7 @@ class Pass:
     is_first: bool = False
     progress: RowsDone = no_progress
 
-    def keys_for(self, workers: CountPlan | BatchRandomizer) -> dict[str, bytes]:
+    def keys_for(self, workers: Tally | BatchRandomizer) -> dict[str, bytes]:
         """The keys that those need who count or randomize, and no others: they can be sent."""
         return {name: self.keys[name] for name in workers.key_names}
 
@@ -197,11 +197,6 @@ class EngineTable(TableOptions, ABC):
 
     writes_privately: ClassVar[bool] = False
 
-    @property
-    def row_order(self) -> RowOrderKind:
-        """In which order its rows are published."""
-        return "table" if self.keep_order else "ids"
-
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms, sizes and breakdowns, from public columns alone; how to encode them.
 
@@ -259,7 +254,7 @@ class EngineTable(TableOptions, ABC):
         Returns:
             Warnings to the owner that outcomes were clipped.
         """
-        if not tally.in_space:
+        if any(question.flaws[:2].any() for question in tally.questions):
             refuse_text(self.text_shapes(), self)
         refuse_unsound(tally, self)
         refuse_repeated(count_repeated(), self.columns.unit, self.aggregates)
@@ -315,14 +310,15 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
     The message shows no value. How many rows broke a rule depends on true outcomes, and several
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
-    refuse_missing(table.columns.unit, "unit", tally.n_without_id)
-    if tally.n_unplain_ids:
+    n_without_id, n_unplain, n_unlabelled = tally.lacking.tolist()
+    refuse_missing(table.columns.unit, "unit", n_without_id)
+    if n_unplain:
         raise unplain(table.columns.unit, "unit")
-    if tally.n_unlabelled:
+    if n_unlabelled:
         several = ", or several labels of one unit" if table.aggregates else ""
         raise DataError(
             f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
-            f"that were not declared{several}{_in_rows(tally.n_unlabelled, table)}; declare every "
+            f"that were not declared{several}{_in_rows(n_unlabelled, table)}; declare every "
             "label (under [private_clusters]), such as 'other' for all that are rare"
         )
     for question, space in zip(tally.questions, table.spaces, strict=True):
@@ -331,7 +327,9 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
 
 def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOptions) -> None:
     """Raise a DataError unless every row has outcomes of a question that can be used."""
-    named = _outcomes_in_words(space)
+    names = ", ".join(map(repr, space.declared.names))
+    is_one = len(space.declared.names) == 1
+    named = f"column {names} (outcome) has" if is_one else f"columns {names} (outcomes) have"
     n_missing, n_outside, n_broken = tally.flaws[:3].tolist()
     if n_missing:
         raise DataError(
@@ -353,15 +351,6 @@ def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOption
             f"{named} combinations that the constraints rule out ({listed})"
             f"{_in_rows(n_broken, table)}; declare fewer constraints, or correct the rows"
         )
-
-
-def _outcomes_in_words(space: Categories) -> str:
-    names = ", ".join(map(repr, space.declared.names))
-    return (
-        f"column {names} (outcome) has"
-        if len(space.declared.names) == 1
-        else (f"columns {names} (outcomes) have")
-    )
 
 
 def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from clusterdp.owner.plan import table_name
 from clusterdp.owner.preview import describe_release
 from clusterdp.planning.decide import Draft, decide
 from clusterdp.published.folder import read_release
-from clusterdp.releasing.pipeline import run
+from clusterdp.releasing.stages import run
 from clusterdp.releasing.targets import FolderTarget, MemoryTarget
 from clusterdp.rows.frames import without_secrets
 from clusterdp.sources.source import FRAME

@@ -208,7 +208,7 @@ def unit_words(units: UnitIds, aes_key: bytes) -> WordArray:
 def _mac(ids: IdBlocks, aes_key: bytes) -> WordArray:
     """CBC-MAC of all ids at once: one round for each of their blocks."""
     words = _encrypt(ids.blocks[0], aes_key)
-    if ids.lengths is None:
+    if ids.lengths is None or ids.text is None:
         return words
     for number, block in enumerate(ids.blocks[1:], start=1):
         # Of all ids, also of those that ended: leaving them out takes longer.
@@ -219,7 +219,9 @@ def _mac(ids: IdBlocks, aes_key: bytes) -> WordArray:
     number = len(ids.blocks)
     places = np.flatnonzero(ids.lengths > number)
     while places.size:
-        words[places] = _encrypt(words[places] ^ ids.later(number, places), aes_key)
+        words[places] = _encrypt(
+            words[places] ^ _later_block(ids.text.part(places), number), aes_key
+        )
         number += 1
         places = places[ids.lengths[places] > number]
     return words
@@ -293,13 +295,9 @@ class IdBlocks(NamedTuple):
         blocks = tuple(block[units] for block in self.blocks)
         return IdBlocks(blocks, self.lengths[units], self.text.part(units))
 
-    def later(self, number: int, places: IntArray) -> WordArray:
-        """A block after the first of ids that are text; axes `[place, word]`."""
-        assert self.text is not None  # noqa: S101 - no other id has several blocks
-        return _later_block(self.text.part(places), number)
-
 
 def _later_block(text: IdText, number: int) -> WordArray:
+    """A block after the first of ids that are text; axes `[unit, word]`."""
     return text.bytes_from(_FIRST_BYTES + (number - 1) * BLOCK_BYTES, BLOCK_BYTES)
 
 

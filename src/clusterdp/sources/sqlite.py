@@ -82,17 +82,16 @@ class _SqliteQuery(Query):
         for rows in self._rows(", ".join(chosen), _ROWS_PER_BATCH):
             batch = pl.DataFrame(rows, schema=read, orient="row")
             yield batch.with_columns(
-                pl.coalesce(_TEXT + name, self._written(_NUMBER + name)).alias(name)
+                # Numbers as text that is read as the same numbers.
+                pl.coalesce(
+                    _TEXT + name,
+                    column(_NUMBER + name)
+                    .cast(pl.String)
+                    .str.replace(".", self.wanted.decimal, literal=True),
+                ).alias(name)
                 for name in self.wanted.numeric
                 if name in schema
             ).select(columns(schema))
-
-    def _written(self, name: str) -> pl.Expr:
-        """Numbers as text that is read as the same numbers."""
-        import polars as pl
-
-        text = column(name).cast(pl.String)
-        return text.str.replace(".", self.wanted.decimal, literal=True)
 
     def _chosen(self, schema: dict[str, pl.DataType]) -> tuple[list[str], dict[str, pl.DataType]]:
         """What is selected, and as what it arrives."""

@@ -95,16 +95,12 @@ class Access:
         return found.access_key, found.secret_key, found.token
 
 
-def find_access(scheme: str) -> Access:
-    """The access to stores of a kind.
+def _amazon_access() -> Access:
+    """The access to stores of Amazon's kind.
 
     Raises:
         AccessError: If no credentials are found, or the settings contradict each other.
     """
-    return _amazon_access() if scheme == AMAZON else Access()
-
-
-def _amazon_access() -> Access:
     try:
         import botocore.session
         from botocore.exceptions import BotoCoreError
@@ -215,7 +211,7 @@ class ObjectStore:
                 f"{uri} has an empty name in it, or . or ..; write {scheme}://bucket/folder"
             )
         try:
-            access = find_access(scheme)
+            access = _amazon_access() if scheme == AMAZON else Access()
             objects = _objects_of(scheme, bucket, folder, access)
         except AccessError as error:
             raise errors(f"{uri} {error}") from None

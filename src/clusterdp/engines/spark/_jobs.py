@@ -8,23 +8,21 @@ import threading
 import uuid
 import warnings
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from clusterdp._progress import no_progress
-from clusterdp.engines.spark._parcels import RECORDS_PER_BATCH, Shared
+from clusterdp.engines.spark._parcels import RECORDS_PER_BATCH
 from clusterdp.errors import ClusterDPError, DataError, OutputError, TableChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import polars as pl
-    from pyspark import SparkContext
+    from pyspark import Broadcast, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 
-T = TypeVar("T")
-
-# What a release depends on, with any settings of a session.
+# What a release depends on, whatever a session is set to.
 _SETTINGS = {
     # Few rows, for a row can be a parcel, and no limit in bytes: to compare with one, Spark would
     # add up what a batch holds at every row, which takes longer than all else that it does.
@@ -111,11 +109,14 @@ def _job_group(context: SparkContext, group: str, description: str) -> Iterator[
 
 
 @contextmanager
-def shared(context: SparkContext, value: T) -> Iterator[Shared[T]]:
-    """A value on every worker, while it is needed."""
+def shared(context: SparkContext, value: Any) -> Iterator[Broadcast[bytes]]:
+    """A value on every worker, while it is needed.
+
+    It is pickled here, and read back by `pickle`: in an encrypting session PySpark cannot.
+    """
     broadcast = context.broadcast(pickle.dumps(value))
     try:
-        yield Shared(broadcast)
+        yield broadcast
     finally:
         broadcast.destroy()
 
@@ -200,10 +201,5 @@ def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
             "Python, or set PYSPARK_PYTHON to one that has it"
         )
     more = f"; its log and {ui} show more" if ui else "; its log shows more"
-    return ClusterDPError(f"Spark failed while {what} ({_condition(error)}){more}")
-
-
-def _condition(error: Any) -> str:
-    """Spark's name for an error."""
-    condition = error.getCondition() if hasattr(error, "getCondition") else None
-    return condition or type(error).__name__
+    kind = getattr(error, "getCondition", lambda: None)() or type(error).__name__
+    return ClusterDPError(f"Spark failed while {what} ({kind}){more}")
