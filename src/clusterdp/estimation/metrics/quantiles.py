@@ -214,7 +214,7 @@ class ArmQuantile(NamedTuple):
         places = np.flatnonzero(~levels.divided)
         neighbor = np.maximum(at_least[places], above[places + 1])
         values, needed = _between(levels, shares, errors, rest, places)
-        found = np.concatenate([np.maximum(at_least, above), np.maximum(beside, needed).ravel()])
+        found = np.concatenate([np.maximum(at_least, above), np.maximum(neighbor, needed).ravel()])
         if math.isfinite(estimates.degrees):  # of a normal number that is exceeded as rarely
             found = -ndtri(stdtr(estimates.degrees, -found))
         return Reaches(
