@@ -32,28 +32,6 @@ if TYPE_CHECKING:
 _RESPONSE, _DECODE, _WEIGHTS = "response", "decode", "weights"
 
 
-def write_channels(tables: IntArray, outputs: FloatArray) -> pl.DataFrame:
-    """The table, from arrays as in `OptimalChannel`.
-
-    `weights` follow the order of the categories: P(response | category) is weight / 2^48. `decode`
-    follows the order of the metrics.
-    """
-    import polars as pl
-
-    n_channels, n_categories, n_outputs = tables.shape
-    possible = tables.any(axis=1).ravel()
-    weights = tables.swapaxes(1, 2).reshape(-1, n_categories)
-    decode = outputs.swapaxes(1, 2).reshape(-1, outputs.shape[1])
-    return pl.DataFrame(
-        {
-            "channel": np.repeat(np.arange(n_channels), n_outputs)[possible],
-            _RESPONSE: np.tile(np.arange(n_outputs), n_channels)[possible],
-            _DECODE: pl.Series(decode[possible]).arr.to_list(),
-            _WEIGHTS: pl.Series(weights[possible]).arr.to_list(),
-        }
-    )
-
-
 def read_channels(
     listed: pl.DataFrame, of_cells: pl.Series, layout: Layout, shape: tuple[int, int]
 ) -> dict[str, np.ndarray]:
@@ -256,8 +234,25 @@ class OptimalChannel:
         return [pl.Series("channel", self.groups.ravel())]
 
     def channels_table(self) -> pl.DataFrame:
-        """The published table of channels."""
-        return write_channels(self.tables, self.outputs)
+        """The published table of channels.
+
+        `weights` follow the order of the categories: P(response | category) is weight / 2^48.
+        `decode` follows the order of the metrics.
+        """
+        import polars as pl
+
+        n_channels, n_categories, n_outputs = self.tables.shape
+        possible = self.possible().ravel()
+        weights = self.tables.swapaxes(1, 2).reshape(-1, n_categories)
+        decode = self.outputs.swapaxes(1, 2).reshape(-1, len(self.values))
+        return pl.DataFrame(
+            {
+                "channel": np.repeat(np.arange(n_channels), n_outputs)[possible],
+                _RESPONSE: np.tile(np.arange(n_outputs), n_channels)[possible],
+                _DECODE: pl.Series(decode[possible]).arr.to_list(),
+                _WEIGHTS: pl.Series(weights[possible]).arr.to_list(),
+            }
+        )
 
     def bias(self) -> FloatArray:
         """E[debiased | true] − true, without rounding to doubles; `[channel, metric, true]`."""

@@ -86,7 +86,7 @@ class ResamplingChannel:
         return self._decode(values), True
 
     def _decode(self, values: FloatArray) -> FloatArray:
-        exact = self._unmix(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
+        exact = self.read_numbers(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
         rounded = exact.astype(np.float64)
         # Rounding biases every outcome of a group alike, by λΣq̃(rounded − exact). It is taken back
         # from the one value where the smallest step of a float moves that sum the least.
@@ -116,12 +116,12 @@ class ResamplingChannel:
         odds = self.resample_prob / self.keep_prob
         return np.asarray(odds * deviation**2 + odds / self.keep_prob * spread)
 
-    def read_numbers(self, numbers: FloatArray) -> FloatArray:
+    def read_numbers(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """An unbiased reading of numbers of categories `[..., group, true]` from released ones.
 
         That of `noise_variance` has a mean over rows that estimates what privacy cost.
         """
-        return self._unmix(numbers)
+        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
 
     def possible(self) -> BoolArray:
         """Which outputs each group has: all categories; axes `[group, released]`."""
@@ -155,10 +155,6 @@ class ResamplingChannel:
     def arrays(self) -> Arrays:
         """What the channel is made of, by name; `ResampledRows.restore` takes it back."""
         return {"weights": self.weights, "groups": self.groups}
-
-    def _unmix(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The function of the released outcome whose mean is `numbers` of the true one."""
-        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
 
     def _prior_mean(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         total: npt.NDArray[Any] = (self.weights * numbers).sum(axis=-1, keepdims=True)

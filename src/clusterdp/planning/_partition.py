@@ -32,6 +32,7 @@ from clusterdp.outcomes.baseline import (
     FittedOutcomes,
     place_grids,
     usual_points,
+    with_points,
 )
 from clusterdp.outcomes.categories import MOST_CATEGORIES
 from clusterdp.outcomes.declaration import declared_of, linked_outcomes
@@ -194,7 +195,7 @@ class _Part:
         usual = place_grids(own, fitted.densities)
         probs = fitted.prior_of(usual).probs
         points = range(usual_points(own), FEWEST_POINTS - 1, -1) if own.numbers else [FEWEST_POINTS]
-        found = {n_points: fitted.with_points(n_points) for n_points in points}
+        found = {n_points: with_points(own, fitted.densities, n_points) for n_points in points}
         return cls(
             names=names,
             tables={

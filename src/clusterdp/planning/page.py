@@ -12,10 +12,8 @@ from clusterdp._text import counted, percent, shortest_decimal
 from clusterdp.document.charts import Axis, ChartLine, Marked, line_chart, mark_places, sure_chart
 from clusterdp.document.markup import render
 from clusterdp.document.scales import Logarithmic
-from clusterdp.mechanisms.draw import Question
 from clusterdp.planning.alternatives import other_budgets, round_budgets, targets
 from clusterdp.precision.visible import share_name
-from clusterdp.spec.terms import total_guarantee
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,9 +22,10 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.document._svg import Svg
     from clusterdp.document.charts import Mark
-    from clusterdp.planning.alternatives import BudgetPoint
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.planning.alternatives import Budgets
     from clusterdp.planning.report import PlanReport, QuestionReport
-    from clusterdp.precision.prediction import Prediction
+    from clusterdp.precision.forecast import Prediction
     from clusterdp.precision.visible import ShownMetric
     from clusterdp.spec.purpose import Purpose
 
@@ -59,13 +58,13 @@ class DetectablePanel:
 
     @classmethod
     def of(
-        cls, one: QuestionReport, at: tuple[int, int], budgets: Sequence[BudgetPoint], chosen: int
+        cls, one: QuestionReport, at: tuple[int, int], budgets: Budgets, chosen: int
     ) -> DetectablePanel:
         """The panel of a metric, by the place of its question and its own."""
         question, metric = at
         wanted, layout = targets(one.comparison), one.layout
         mean, _ = one.comparison.scenario.moments()[metric]
-        found = [budget.options[question].precisions[metric] for budget in budgets]
+        found = [options[question].precisions[metric] for options in budgets.values()]
         return cls(
             metric=one.metrics[metric],
             expected=one.metrics[metric].level(mean),
@@ -74,7 +73,7 @@ class DetectablePanel:
                 (f"change-{question}-{metric}-{place}", _in_words(target, layout))
                 for place, target in enumerate(wanted)
             ),
-            epsilons=tuple(budget.epsilon for budget in budgets),
+            epsilons=tuple(budgets),
             chosen=chosen,
             predictions=tuple(
                 tuple(precision.least_certain(target, layout) for target in wanted)
@@ -188,25 +187,26 @@ def plan_page(
     comparisons = [one.comparison for one in report.questions]
     on_done = progress.stage("other budgets", len(round_budgets(epsilon)))
     budgets = other_budgets(comparisons, epsilon, on_done, fixed=report.request.clusters.epsilon)
-    chosen = next(place for place, one in enumerate(budgets) if one.epsilon == epsilon)
+    chosen = list(budgets).index(epsilon)
     panels = [
         DetectablePanel.of(one, (question, metric), budgets, chosen)
         for question, one in enumerate(report.questions)
         for metric in range(len(one.metrics))
     ]
-    spent = [report.spent([one.mechanism for one in at.options], at.epsilon) for at in budgets]
+    every = [(at, [one.mechanism for one in options]) for at, options in budgets.items()]
+    spent = [report.spent(mechanisms, at) for at, mechanisms in every]
     stops = [
         {
             "texts": {
-                **_texts(report, one),
-                "command": plan_at(one.epsilon),
+                **_texts(report, at, mechanisms),
+                "command": plan_at(at),
                 **{f"{key}-share": percent(part) for key, _, part in spent[place]},
                 **{key: text for panel in panels for key, text in panel.texts(place).items()},
             },
             "shares": {key: round(100 * part, 2) for key, _, part in spent[place]},
             "marks": [panel.marks[place] for panel in panels],
         }
-        for place, one in enumerate(budgets)
+        for place, (at, mechanisms) in enumerate(every)
     ]
     layout, stated = report.layout, report.guarantee.statement()
     return render(
@@ -232,15 +232,11 @@ def plan_page(
     )
 
 
-def _texts(report: PlanReport, at: BudgetPoint) -> dict[str, str]:
+def _texts(report: PlanReport, epsilon: float, mechanisms: Sequence[Mechanism]) -> dict[str, str]:
     """What is said at a budget of all metrics, by key."""
-    pairs = zip(report.questions, at.options, strict=True)
-    stated = total_guarantee(
-        [Question(space=one.space, mechanism=option.mechanism) for one, option in pairs],
-        report.request.clusters.response,
-    ).statement()
+    stated = report.cost(mechanisms).statement()
     return {
-        "epsilon": shortest_decimal(at.epsilon),
+        "epsilon": shortest_decimal(epsilon),
         "privacy": stated.plain,
         "sure": stated.at_most or "100%",
     }

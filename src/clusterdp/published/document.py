@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from clusterdp.document.model import Part
-    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.forecast import ExpectedVariance
     from clusterdp.precision.visible import ShownMetric
     from clusterdp.published.manifest import Manifest
     from clusterdp.storage.folder import FileSum

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.document.model import Table
     from clusterdp.mechanisms.draw import Question
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.forecast import ExpectedVariance
     from clusterdp.precision.visible import ShownMetric, VisibleEffect
     from clusterdp.published.manifest import Manifest
     from clusterdp.spec.spec import Expected

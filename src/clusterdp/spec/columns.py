@@ -52,7 +52,7 @@ PUBLISHED_COLUMNS = frozenset(
 )
 
 
-def check_name(name: str) -> None:
+def _check_name(name: str) -> None:
     """Raise a DataError if a column cannot be named in documents and on terminals."""
     if "`" in name or not all(map(is_plain, name)):
         raise DataError(
@@ -121,7 +121,7 @@ class Columns:
         own = () if self.true_cluster is None else (self.true_cluster,)
         names = [*self.public, *own, *self.outcomes]
         for name in names:
-            check_name(name)
+            _check_name(name)
         if len(set(names)) < len(names):
             raise DataError(
                 "unit, arm, cluster, outcomes and passthrough columns must all differ, got "

@@ -1,6 +1,6 @@
 """From what was given, by Python, by the command line or in an experiment file, to a request.
 
-`parse` and `to_options` are inverse: `parse(to_options(request)) == request`. Options that are
+Options hold a request: `parse(request.options.to_dict()) == request`. Options that are
 lists of texts have one form, as the command line gives them.
 """
 
@@ -31,7 +31,7 @@ from clusterdp.spec.columns import MOST_FOLDS, parse_aggregates
 from clusterdp.spec.fields import DECLARATION, DECLARED, REQUESTED, Options
 from clusterdp.spec.provenance import LONGEST, Provenance
 from clusterdp.spec.purpose import BALANCED
-from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request, TargetEffect
+from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from clusterdp.outcomes.baseline import Margin
     from clusterdp.outcomes.declaration import DeclaredOutcomes
+    from clusterdp.outcomes.metric import Metric
     from clusterdp.spec.clusters import Clusters
 
 
@@ -56,8 +57,6 @@ def as_texts(option: str, given: Any) -> Any:
         return [given]
     if isinstance(given, dict):
         values = {name: _as_text(value) for name, value in given.items()}
-        if option == "assignment":
-            values = {name: _as_parts(value) for name, value in values.items()}
         if not all(isinstance(value, str) for value in values.values()):
             return given
         return [f"{name}={value}" for name, value in values.items()]
@@ -68,34 +67,19 @@ def as_texts(option: str, given: Any) -> Any:
     return given
 
 
-def as_effect(given: Any) -> Any:
-    """An effect to find: a number, or a text with the metric that it is on."""
-    if isinstance(given, dict) and len(given) == 1:
-        ((name, effect),) = given.items()
-        return f"{name}={_as_text(effect)}" if _is_number(effect) else given
-    if isinstance(given, str):
-        try:
-            return float(given)
-        except ValueError:
-            return given
-    return given
-
-
 def _as_text(value: Any) -> Any:
-    """A number, a list of numbers or of labels as a text; all else as it is."""
+    """A number, a list of numbers or of labels as a text; all else as it is.
+
+    Probabilities by arm become `email:0.3/letter:0.2`.
+    """
     if _is_number(value):
         return shortest_decimal(value)
     if _are_numbers(value):
         return ",".join(map(shortest_decimal, value))
-    if _are_texts(value) and value:
-        return ",".join(value)
-    return value
-
-
-def _as_parts(value: Any) -> Any:
-    """Probabilities by arm as one text, `email:0.3/letter:0.2`; all else as it is."""
     if isinstance(value, dict) and all(map(_is_number, value.values())):
         return "/".join(f"{arm}:{shortest_decimal(prob)}" for arm, prob in value.items())
+    if _are_texts(value) and value:
+        return ",".join(value)
     return value
 
 
@@ -159,8 +143,9 @@ def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:
         if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
             raise ParameterError(f"{name} is too large{where}: it must be at most 2**63 - 1")
     named |= {name: as_texts(name, named[name]) for name in LISTED if name in named}
-    if "mde" in named:
-        named["mde"] = as_effect(named["mde"])
+    effect = named.get("mde")
+    if isinstance(effect, dict) and len(effect) == 1 and _are_numbers([*effect.values()]):
+        (named["mde"],) = as_texts("mde", effect)
     cluster, control = named.get("cluster"), named.get("control")
     if isinstance(cluster, list) and cluster and all(isinstance(name, str) for name in cluster):
         named["cluster"] = ",".join(cluster)
@@ -226,11 +211,6 @@ def parse(given: Mapping[str, Any] | Options) -> Request:
     )
 
 
-def to_options(request: Request) -> dict[str, Any]:
-    """The options of a request, by name, as plans and ledgers hold them."""
-    return request.options.to_dict()
-
-
 def _outcomes(options: Options) -> OutcomeRequest:
     if options.baseline == []:
         raise ParameterError("baseline is empty; leave it out, or say what you expect")
@@ -274,13 +254,13 @@ def _budget(options: Options) -> BudgetRequest:
     return BudgetRequest(**given | {"delta": delta, "prior": prior, "optimize_for": purpose})
 
 
-def _target(given: str | float) -> TargetEffect:
+def _target(given: str | float) -> tuple[Metric | None, float]:
     name, _, effect = str(given).rpartition("=")
     try:
         size = float(effect)
     except ValueError:
         raise ParameterError(f"mde reads METRIC=EFFECT (visit=0.01), got {given!r}") from None
-    return TargetEffect(parse_metric(name) if name else None, size)
+    return parse_metric(name) if name else None, size
 
 
 def _clusters(options: Options) -> Clusters:

@@ -162,7 +162,8 @@ class _Search:
 
     def proof(self) -> PricedSets | None:
         """Every set priced at the best prices, if the bound is not proved and can be."""
-        if self.bound == self.proved or not pricing.can_be_exact(self.program):
+        n_sets = pricing.n_sets_to_price(self.program)
+        if self.bound == self.proved or n_sets > pricing.MOST_AT_ALL:
             return None
         return pricing.price_exactly(self.program, self.best)
 
@@ -279,18 +280,15 @@ def _likeliest(program: ConeProgram, high: BoolArray, mass: FloatArray) -> Float
     return np.asarray(mass * program.levels(high).max(axis=1))
 
 
-def _equations(program: ConeProgram, full: ReducedMixture) -> FloatArray:
-    """What a unit of each mass adds to probabilities and means; axes `[equation, step]`."""
-    levels = program.levels(full.high).T
-    return np.vstack([levels, *[levels * output for output in full.outputs.T]])
-
-
 def _eliminated(program: ConeProgram, full: ReducedMixture) -> FloatArray:
     """Masses of at most as many steps as there are equations, at no higher cost.
 
     Steps join in turn, likeliest first; as many as are too many are then emptied.
     """
-    equations, costs = _equations(program, full), (full.outputs**2).sum(axis=1)
+    # What a unit of each mass adds to probabilities and means; axes `[equation, step]`.
+    levels = program.levels(full.high).T
+    equations = np.vstack([levels, *[levels * output for output in full.outputs.T]])
+    costs = (full.outputs**2).sum(axis=1)
     order = np.argsort(-full.mass, kind="stable")
     mass = np.zeros(len(order))
     n_equations = len(equations)
