@@ -260,8 +260,8 @@ def test_clusters_are_compared_with_fewer_and_none(rng: np.random.Generator) -> 
     found = compare_clusters([request], [scenario], [predict(choose(request, scenario), scenario)])[
         0
     ]
-    assert [one.n_clusters for one in found] == [110, 11, 1]
-    errors = [one.precisions[0].overall.sampling_std_error for one in found]
+    assert [n_clusters for _, n_clusters, _ in found] == [110, 11, 1]
+    errors = [one.overall.sampling_std_error for _, _, (one,) in found]
     assert errors[0] < errors[1] < errors[2]
     # All variance between clusters is back: that of a fair coin.
     assert errors[2] ** 2 == pytest.approx(0.25 * 2 / sizes[:, 0].sum(), rel=0.02)

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from clusterdp.spec.purpose import Purpose
     from clusterdp.spec.request import BudgetRequest
 
+    # What a split loses for each purpose: its standard error over that of a plan for it alone.
+    Losses = dict[Purpose, float]
+
 
 # What rows keep of what counts leave of ε, where the ε of rows is computed; between, interpolated.
 _KEPT = (1.0, 0.93, 0.87, 0.81, 0.75, 0.68, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
@@ -231,11 +234,6 @@ _DIGITS = 3
 # 2), and adjusted ones 1, 7 and 20% longer at ε = 1, 2 and 4. Only where groups were assigned as a
 # whole do variances need their share: see `ExpectedVariance.of_purpose`.
 _MOST_FOR_SUMS = 0.9
-
-
-if TYPE_CHECKING:
-    # What a split loses for each purpose: its standard error over that of a plan for it alone.
-    Losses = dict[Purpose, float]
 
 
 def best_split(

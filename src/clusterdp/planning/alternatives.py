@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from clusterdp.spec.purpose import Purpose
     from clusterdp.spec.request import BudgetRequest
 
+    # The recommended mechanism of each question, by ε of the whole release.
+    Budgets = dict[float, tuple[MechanismOption, ...]]
+
 # The range of ε that is searched. Something must be left for sums beside the least rows.
 LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 # Budgets are such numbers times a power of ten, from an eighth of the planned one to four times it.
@@ -41,11 +44,6 @@ _OURS = (
     "epsilon it would be"
 )
 _LEAVE_OUT = "Leave clusters out unless effects in true clusters are what is asked for"
-
-
-if TYPE_CHECKING:
-    # The recommended mechanism of each question, by ε of the whole release.
-    Budgets = dict[float, tuple[MechanismOption, ...]]
 
 
 def round_budgets(epsilon: float) -> list[float]:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from clusterdp.planning._split import Losses
     from clusterdp.precision.expected import Scenario
 
+    # The mechanism of a split, and shares of ε for noisy counts to choose from; none if there is
+    # nothing to split.
+    Recipe = tuple[Callable[[Split], Mechanism], tuple[float, ...]]
+
 # The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
 # Shares of ε for noisy counts; between two of them the variance is flat.
@@ -45,12 +49,6 @@ class MechanismChoice(NamedTuple):
     mechanisms: tuple[Mechanism, ...]
     split: Split
     losses: Losses
-
-
-if TYPE_CHECKING:
-    # The mechanism of a split, and shares of ε for noisy counts to choose from; none if there is
-    # nothing to split.
-    Recipe = tuple[Callable[[Split], Mechanism], tuple[float, ...]]
 
 
 def choose(request: BudgetRequest, scenario: Scenario) -> Mechanism:

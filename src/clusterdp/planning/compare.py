@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from clusterdp.precision.forecast import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
 
+    # A way to form clusters, in words, how many there are, and what to expect, metric by metric.
+    ClusterAlternative = tuple[str, int, tuple[ExpectedVariance, ...]]
+
 
 # Predictions closer than this are treated as equal.
 _AS_GOOD = 1.001
@@ -72,20 +75,6 @@ class MechanismOption(NamedTuple):
         return tuple(one.segment(share) or one.overall for one in self.precisions)
 
 
-class ClusterAlternative(NamedTuple):
-    """A way to form clusters, and what a plan for it would give.
-
-    Attributes:
-        name: In words.
-        n_clusters: How many clusters there are.
-        precisions: What to expect, metric by metric.
-    """
-
-    name: str
-    n_clusters: int
-    precisions: tuple[ExpectedVariance, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MechanismComparison:
     """What was compared, and what is recommended.
@@ -119,11 +108,6 @@ class MechanismComparison:
     def epsilon(self) -> float:
         """The budget."""
         return self.request.epsilon or 0.0
-
-    @property
-    def purposes(self) -> tuple[Purpose, ...]:
-        """What it was planned for."""
-        return parse_purpose(self.request.optimize_for, self.scenario.layout)
 
 
 def compare(
@@ -368,13 +352,13 @@ def compare_clusters(
     n_clusters = len(scenarios[0].layout.clusters)
     if n_clusters == 1:
         return [() for _ in scenarios]
-    found = [[ClusterAlternative("your clusters", n_clusters, one)] for one in planned]
+    found = [[("your clusters", n_clusters, one)] for one in planned]
     for name, codes in _other_clusters(scenarios[0].layout):
         others = [merged(scenario, codes) for scenario in scenarios]
         made = plan_mechanisms(requests, others).mechanisms
         for every, mechanism, other in zip(found, made, others, strict=True):
             precisions = predict_quickly(mechanism, other)
-            every.append(ClusterAlternative(name, len(other.layout.clusters), precisions))
+            every.append((name, len(other.layout.clusters), precisions))
     return [tuple(every) for every in found]
 
 

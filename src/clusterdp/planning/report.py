@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from clusterdp.document.model import Part
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.planning.compare import ClusterAlternative, MechanismComparison, MechanismOption
-    from clusterdp.precision.forecast import Prediction
+    from clusterdp.planning.compare import MechanismComparison, MechanismOption
+    from clusterdp.precision.forecast import ExpectedVariance, Prediction
     from clusterdp.precision.visible import TrueClusters, VisibleEffect
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.spec.request import Request
@@ -121,7 +121,7 @@ class QuestionReport:
             "notes": list(self.notes()),
             "budget": budget(choice.mechanism, compared.scenario),
             "losses": self.losses(),
-            "clusters": [self._clustering(one) for one in compared.clusterings],
+            "clusters": [self._clustering(*one) for one in compared.clusterings],
             "visible": {one.name: self._by_metric(one.predictions) for one in self.seen()},
             "options": [self._option(option) for option in compared.options],
         }
@@ -140,12 +140,14 @@ class QuestionReport:
             "segment": None if segment is None else self._by_metric(segment),
         }
 
-    def _clustering(self, one: ClusterAlternative) -> dict[str, Any]:
-        segment = tuple(found for each in one.precisions if (found := each.segment(self.share)))
+    def _clustering(
+        self, name: str, n_clusters: int, precisions: tuple[ExpectedVariance, ...]
+    ) -> dict[str, Any]:
+        segment = tuple(found for each in precisions if (found := each.segment(self.share)))
         return {
-            "clusters": one.name,
-            "n_clusters": one.n_clusters,
-            "overall": self._by_metric(tuple(metric.overall for metric in one.precisions)),
+            "clusters": name,
+            "n_clusters": n_clusters,
+            "overall": self._by_metric(tuple(metric.overall for metric in precisions)),
             "segment": self._by_metric(segment) or None,
         }
 
@@ -214,12 +216,12 @@ class QuestionReport:
         if not self.comparison.clusterings:
             return []
         first, rows = self.metrics[0], []
-        for one in self.comparison.clusterings:
-            segment = one.precisions[0].segment(self.share)
+        for name, n_clusters, (expected, *_) in self.comparison.clusterings:
+            segment = expected.segment(self.share)
             rows.append(
                 (
-                    f"{one.name} ({one.n_clusters:,})",
-                    first.change(one.precisions[0].overall.std_error),
+                    f"{name} ({n_clusters:,})",
+                    first.change(expected.overall.std_error),
                     "" if segment is None else first.change(segment.std_error),
                 )
             )
