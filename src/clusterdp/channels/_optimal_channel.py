@@ -110,10 +110,8 @@ def read_channels(
     tables = np.zeros((len(by_channel), n_categories, n_outputs), dtype=np.int64)
     outputs = np.zeros((len(by_channel), n_metrics, n_outputs))
     for channel, one in enumerate(by_channel):
-        weights = one[_WEIGHTS].list.to_array(n_categories).to_numpy()
-        tables[channel, :, : len(one)] = weights.T
-        decode = one[_DECODE].list.to_array(n_metrics).to_numpy()
-        outputs[channel, :, : len(one)] = decode.T
+        tables[channel, :, : len(one)] = one[_WEIGHTS].list.to_array(n_categories).to_numpy().T
+        outputs[channel, :, : len(one)] = one[_DECODE].list.to_array(n_metrics).to_numpy().T
     groups = of_cells.to_numpy().reshape(layout.sizes.shape)
     if groups.min() < 0 or groups.max() >= len(by_channel):
         raise FormatError("a cell names a randomizer that is missing")

@@ -219,8 +219,7 @@ class ResampledRows(
     def at_epsilon(self, epsilon: float, space: CategorySpace) -> ResampledRows:
         """The same for rows that cost another ε on their own, at δ = 0."""
         floor = self.prior_floor or 1 / space.n_categories
-        resample_prob = 1 / (1 + floor * math.expm1(epsilon))
-        return msgspec.structs.replace(self, resample_prob=resample_prob)
+        return msgspec.structs.replace(self, resample_prob=1 / (1 + floor * math.expm1(epsilon)))
 
     def public_prior(self, space: CategorySpace) -> FloatArray:
         """What rows are redrawn from where nothing was counted: the uniform distribution."""
@@ -307,8 +306,7 @@ class ResampledRows(
             histogram: The published noisy counts.
         """
         channel = self.restore(arrays, space)
-        made = self.design(layout, space, histogram)
-        follows = np.array_equal(made.weights, channel.weights)
+        follows = np.array_equal(self.design(layout, space, histogram).weights, channel.weights)
         stated = np.array(cells["decode"].to_list())
         decoded = channel.decoded()[channel.groups.ravel()]
         return [

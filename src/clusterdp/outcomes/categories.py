@@ -95,8 +95,7 @@ class Categories:
         table = np.full(exists.size, -1, dtype=np.int16)
         table[positions] = np.arange(len(positions))
         object.__setattr__(self, "table", table)
-        levels = np.stack(np.unravel_index(positions, self.shape))
-        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "levels", np.stack(np.unravel_index(positions, self.shape)))
         _check_measurable(self)
 
     @property

@@ -322,8 +322,7 @@ class Constraint:
         for name, space in spaces.items():
             if not isinstance(space, Number):
                 continue
-            allowed = {1, space.n_steps, *cuts[name]}
-            if not allowed.issuperset(self.cuts(name, space)):
+            if not {1, space.n_steps, *cuts[name]}.issuperset(self.cuts(name, space)):
                 raise ParameterError(
                     f"constraint {str(self)!r} divides the range of {name!r} ({space}) where no "
                     "metric does; declare the comparison as a metric, too"

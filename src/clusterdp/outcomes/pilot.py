@@ -258,8 +258,7 @@ def settle_outcomes(
     )
     declared = replace(bins.declared, outcomes=outcomes)
     atoms = {name: pilot.atoms(inside[name]) for name, pilot in pilots.items()}
-    frequencies = nearest_distribution(noisy_counts / n_units)
-    table = _table(bins, frequencies)
+    table = _table(bins, nearest_distribution(noisy_counts / n_units))
     densities = {
         name: mixed(parts, _margin(table, bins.outcome(name).axis)[: len(parts)])
         for name, parts in atoms.items()

@@ -372,8 +372,9 @@ def release_request(
     if experiment is None:
         if plan is None:
             return parse(given)
-        held = "the plan" if isinstance(plan, Plan) else Path(plan).name
-        return _completed(_loaded(plan), given, held, named)
+        planned = _loaded(plan)
+        lock = "the plan" if isinstance(plan, Plan) else Path(plan).name
+        return _completed(planned, given, lock, named)
     again = f"clusterdp plan {experiment.path}"
     if plan is None and not experiment.lock.exists():
         raise ParameterError(

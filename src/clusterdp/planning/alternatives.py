@@ -102,8 +102,7 @@ def at_budget(
     name, scenarios = comparisons[0].chosen, [one.scenario for one in comparisons]
     pairs = zip(comparisons, epsilons, strict=True)
     requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]
-    made = at_its_best(name, requests, scenarios)
-    return options_of(name, made, scenarios, predict_quickly)
+    return options_of(name, at_its_best(name, requests, scenarios), scenarios, predict_quickly)
 
 
 def smallest_epsilon(

@@ -5,7 +5,6 @@ Everything on it is public or predicted from public numbers: no outcome was read
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterdp._text import counted, percent, shortest_decimal
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.alternatives import Budgets
     from clusterdp.planning.report import PlanReport, QuestionReport
-    from clusterdp.precision.forecast import Prediction
-    from clusterdp.precision.visible import ShownMetric
     from clusterdp.spec.purpose import Purpose
 
 
@@ -34,9 +31,14 @@ if TYPE_CHECKING:
 _MOST_LINES = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DetectablePanel:
     """What can be detected of one metric.
+
+    Args:
+        one: The report of its question.
+        at: The place of the question, and that of the metric in it.
+        budgets: The plan at some budgets.
+        chosen: Which of them is the plan's.
 
     Attributes:
         metric: The metric.
@@ -44,42 +46,25 @@ class DetectablePanel:
         asked: The share of units that it is asked of; empty where all are.
         targets: What effects are of: a key, and words.
         epsilons: The budgets.
-        chosen: Which of them is the plan's.
         predictions: What to expect at every budget of every target.
     """
 
-    metric: ShownMetric
-    expected: str
-    asked: str
-    targets: tuple[tuple[str, str], ...]
-    epsilons: tuple[float, ...]
-    chosen: int
-    predictions: tuple[tuple[Prediction, ...], ...]
-
-    @classmethod
-    def of(
-        cls, one: QuestionReport, at: tuple[int, int], budgets: Budgets, chosen: int
-    ) -> DetectablePanel:
-        """The panel of a metric, by the place of its question and its own."""
+    def __init__(
+        self, one: QuestionReport, at: tuple[int, int], budgets: Budgets, chosen: int
+    ) -> None:
         question, metric = at
         wanted, layout = targets(one.comparison), one.layout
-        mean, _ = one.comparison.scenario.moments()[metric]
+        self.metric, self.asked, self.chosen = one.metrics[metric], one.asked, chosen
+        self.expected = self.metric.level(one.comparison.scenario.moments()[metric][0])
+        self.targets = [
+            (f"change-{question}-{metric}-{place}", _in_words(target, layout))
+            for place, target in enumerate(wanted)
+        ]
+        self.epsilons = tuple(budgets)
         found = [options[question].precisions[metric] for options in budgets.values()]
-        return cls(
-            metric=one.metrics[metric],
-            expected=one.metrics[metric].level(mean),
-            asked=one.asked,
-            targets=tuple(
-                (f"change-{question}-{metric}-{place}", _in_words(target, layout))
-                for place, target in enumerate(wanted)
-            ),
-            epsilons=tuple(budgets),
-            chosen=chosen,
-            predictions=tuple(
-                tuple(precision.least_certain(target, layout) for target in wanted)
-                for precision in found
-            ),
-        )
+        self.predictions = [
+            [precision.least_certain(each, layout) for each in wanted] for precision in found
+        ]
 
     @property
     def drawing(self) -> Svg:
@@ -189,7 +174,7 @@ def plan_page(
     budgets = other_budgets(comparisons, epsilon, on_done, fixed=report.request.clusters.epsilon)
     chosen = list(budgets).index(epsilon)
     panels = [
-        DetectablePanel.of(one, (question, metric), budgets, chosen)
+        DetectablePanel(one, (question, metric), budgets, chosen)
         for question, one in enumerate(report.questions)
         for metric in range(len(one.metrics))
     ]

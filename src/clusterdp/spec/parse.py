@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +18,7 @@ from clusterdp._lists import parse_names, parse_numbers
 from clusterdp._text import shortest_decimal
 from clusterdp.cells.assignment import parse_by_label, parse_positive
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, nearest_name
 from clusterdp.outcomes.baseline import parse_margins
 from clusterdp.outcomes.declaration import declare, parse_question
 from clusterdp.outcomes.finite import OutcomeSpace
@@ -56,7 +55,8 @@ def as_texts(option: str, given: Any) -> Any:
     if isinstance(given, str):
         return [given]
     if isinstance(given, dict):
-        values = {name: _as_text(value) for name, value in given.items()}
+        as_text = _as_parts if option == "assignment" else _as_text
+        values = {name: as_text(value) for name, value in given.items()}
         if not all(isinstance(value, str) for value in values.values()):
             return given
         return [f"{name}={value}" for name, value in values.items()]
@@ -68,19 +68,21 @@ def as_texts(option: str, given: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """A number, a list of numbers or of labels as a text; all else as it is.
-
-    Probabilities by arm become `email:0.3/letter:0.2`.
-    """
+    """A number, a list of numbers or of labels as a text; all else as it is."""
     if _is_number(value):
         return shortest_decimal(value)
     if _are_numbers(value):
         return ",".join(map(shortest_decimal, value))
-    if isinstance(value, dict) and all(map(_is_number, value.values())):
-        return "/".join(f"{arm}:{shortest_decimal(prob)}" for arm, prob in value.items())
     if _are_texts(value) and value:
         return ",".join(value)
     return value
+
+
+def _as_parts(value: Any) -> Any:
+    """The same; probabilities by arm become `email:0.3/letter:0.2`."""
+    if isinstance(value, dict) and all(map(_is_number, value.values())):
+        return "/".join(f"{arm}:{shortest_decimal(prob)}" for arm, prob in value.items())
+    return _as_text(value)
 
 
 def _are_texts(value: Any) -> bool:
@@ -132,8 +134,8 @@ def refuse_unknown(given: Collection[str], known: Collection[str], where: str = 
     """Raise a ParameterError if a name is not that of a known option."""
     for name in given:
         if name not in known:
-            like = get_close_matches(name, known, n=1) or [", ".join(known)]
-            raise ParameterError(f"there is no option {name!r}{where}; did you mean {like[0]}?")
+            like = nearest_name(name, known) or ", ".join(known)
+            raise ParameterError(f"there is no option {name!r}{where}; did you mean {like}?")
 
 
 def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:

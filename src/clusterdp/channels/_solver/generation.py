@@ -128,8 +128,7 @@ class _Search:
 
     def is_settled(self) -> bool:
         """Whether prices promise hardly more than the bound."""
-        promised = self.promised - self.program.spread
-        return self.promised - self.bound <= self.goal * promised
+        return self.promised - self.bound <= self.goal * (self.promised - self.program.spread)
 
     def is_near(self) -> bool:
         """Whether the best mixture costs hardly more than the bound."""
