@@ -203,7 +203,8 @@ def solve_cones(
         opened = system.opened(point)
         equations, slacks = (np.abs(one).max() for one in opened[:2])
         # The gap is as small as wanted, and what is open is negligible beside it.
-        if max(point.gap, slacks) <= precision and equations <= _EQUATIONS * precision:
+        is_closed = equations <= _EQUATIONS * precision and slacks <= precision
+        if is_closed and point.gap <= precision:
             break
         stepped = system.step(point, opened, precision)
         if stepped is None:
