@@ -12,7 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.document.text import to_lines
+from clusterdp.document.text import to_lines, to_screen
 from clusterdp.outcomes.declaration import parse_space
 from drafts import draft_of
 
@@ -213,6 +213,6 @@ def test_a_plan_fits_the_terminal(table: pl.DataFrame) -> None:
     )
     for plan in (one, several):
         assert plan.report is not None
-        wide, narrow = plan.report.as_text(200), plan.report.as_text(80)
+        wide, narrow = (to_screen(plan.report.parts(), width) for width in (200, 80))
         assert max(map(len, narrow.splitlines())) <= 80
         assert set(wide.split()) == set(narrow.split())

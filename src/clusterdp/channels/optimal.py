@@ -160,8 +160,7 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
         """One channel for every cell; or, with noisy counts, the best of some for each cell."""
         if histogram is None:
             one = self.public_channel(space)
-            everywhere = np.zeros(layout.sizes.shape, dtype=np.int64)
-            return one.with_groups(everywhere)
+            return one.with_groups(np.zeros(layout.sizes.shape, dtype=np.int64))
         priors = learn_priors(histogram, self.public_prior(space))
         chosen_for = representative_priors(priors.reshape(-1, space.n_categories), MOST_CHANNELS)
         channel, _ = _design(chosen_for, space, self.metric_weights(space), self.bound(space))

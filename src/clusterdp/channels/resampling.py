@@ -86,7 +86,7 @@ class ResamplingChannel:
         return self._decode(values), True
 
     def _decode(self, values: FloatArray) -> FloatArray:
-        exact = self._unmix(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
+        exact = self.read_numbers(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
         rounded = exact.astype(np.float64)
         # Rounding biases all outcomes of a group equally, by λΣq̃(rounded − exact). It is taken back
         # from the one value where the smallest step of a float moves that sum the least.
@@ -116,12 +116,12 @@ class ResamplingChannel:
         odds = self.resample_prob / self.keep_prob
         return np.asarray(odds * deviation**2 + odds / self.keep_prob * spread)
 
-    def read_numbers(self, numbers: FloatArray) -> FloatArray:
+    def read_numbers(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """An unbiased reading of numbers of categories `[..., group, true]` from released ones.
 
         That of `noise_variance` has a mean over rows that estimates what privacy cost.
         """
-        return self._unmix(numbers)
+        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
 
     def possible(self) -> BoolArray:
         """Which outputs each group has: all categories; axes `[group, released]`."""
@@ -155,10 +155,6 @@ class ResamplingChannel:
     def arrays(self) -> Arrays:
         """What the channel is made of, by name; `ResampledRows.restore` takes it back."""
         return {"weights": self.weights, "groups": self.groups}
-
-    def _unmix(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The function of the released outcome whose mean is `numbers` of the true one."""
-        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
 
     def _prior_mean(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         total: npt.NDArray[Any] = (self.weights * numbers).sum(axis=-1, keepdims=True)
@@ -223,8 +219,7 @@ class ResampledRows(
     def at_epsilon(self, epsilon: float, space: CategorySpace) -> ResampledRows:
         """The same for rows that cost another ε on their own, at δ = 0."""
         floor = self.prior_floor or 1 / space.n_categories
-        resample_prob = 1 / (1 + floor * math.expm1(epsilon))
-        return msgspec.structs.replace(self, resample_prob=resample_prob)
+        return msgspec.structs.replace(self, resample_prob=1 / (1 + floor * math.expm1(epsilon)))
 
     def public_prior(self, space: CategorySpace) -> FloatArray:
         """What rows are redrawn from where nothing was counted: the uniform distribution."""
@@ -311,8 +306,7 @@ class ResampledRows(
             histogram: The published noisy counts.
         """
         channel = self.restore(arrays, space)
-        made = self.design(layout, space, histogram)
-        follows = np.array_equal(made.weights, channel.weights)
+        follows = np.array_equal(self.design(layout, space, histogram).weights, channel.weights)
         stated = np.array(cells["decode"].to_list())
         decoded = channel.decoded()[channel.groups.ravel()]
         return [

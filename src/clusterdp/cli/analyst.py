@@ -15,14 +15,15 @@ import typer
 from clusterdp._lists import parse_names
 from clusterdp._text import plain_text
 from clusterdp.cli.console import (
+    FIRST,
     Folder,
+    HelpAll,
     print_json,
     print_line,
     print_next,
     print_screen,
     reported_errors,
 )
-from clusterdp.cli.help import FIRST, HelpAll
 from clusterdp.document.text import terminal_width
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
@@ -180,18 +181,8 @@ def estimate_command(
 
     clusterdp estimate published/ --segments crm.csv --by tier
     """
-    # What cannot be written later is refused now.
-    if plot is not None:
-        from clusterdp.document._matplotlib import new_figure
-
-        new_figure(plot, (1, 1))
-    if csv is not None and csv.suffix.lower() not in _CSV:
-        raise ParameterError(f"--csv writes a CSV file, got {csv.name!r}. Fix: name it .csv.")
-    if html is not None and html.suffix.lower() not in _HTML:
-        raise ParameterError(f"--html writes a page, got {html.name!r}. Fix: name it .html.")
-    written = [path for path in (csv, plot, html) if path is not None]
-    for path in written:
-        _check_not_input(path, folder, segments)
+    read = [folder] if segments is None else [folder, segments]
+    written = _checked_outputs(csv, plot, html, read)
     result = estimate_effects(
         folder,
         metrics=metric or None,
@@ -222,21 +213,14 @@ def estimate_command(
     print_screen(estimate_text(result, terminal_width(), verbose=verbose))
     if written:
         print_line(f"Wrote {' and '.join(map(str, written))}")
-    _print_ideas(
-        {
-            "--by COLUMN for segments": not by,
-            "--differences rest to compare segments": bool(by) and not differences,
-            "--html report.html to share": html is None,
-            "-v for more": not verbose,
-        }
-    )
-
-
-def _print_ideas(ideas: dict[str, bool]) -> None:
-    """Print the options that may be added."""
-    fitting = [idea for idea, fits in ideas.items() if fits]
-    if fitting:
-        print_next(f"add {', '.join(fitting)}")
+    ideas = {
+        "--by COLUMN for segments": not by,
+        "--differences rest to compare segments": bool(by) and not differences,
+        "--html report.html to share": html is None,
+        "-v for more": not verbose,
+    }
+    if any(ideas.values()):
+        print_next(f"add {', '.join(idea for idea, fits in ideas.items() if fits)}")
 
 
 def _parse_shares(text: str) -> dict[str, float]:
@@ -249,12 +233,23 @@ def _parse_shares(text: str) -> dict[str, float]:
         ) from None
 
 
-def _check_not_input(path: Path, folder: str, segments: str | None) -> None:
-    """Refuse to write over what was read."""
-    place = path.resolve()
-    read = [folder] if segments is None else [folder, segments]
-    if any(place.is_relative_to(Path(source).resolve()) for source in read):
-        raise OutputError(f"{path} is an input. Nothing was written. Fix: choose another path.")
+def _checked_outputs(
+    csv: Path | None, plot: Path | None, html: Path | None, read: list[str]
+) -> list[Path]:
+    """What is going to be written; what cannot be written later is refused now."""
+    if plot is not None:
+        from clusterdp.document._matplotlib import new_figure
+
+        new_figure(plot, (1, 1))
+    if csv is not None and csv.suffix.lower() not in _CSV:
+        raise ParameterError(f"--csv writes a CSV file, got {csv.name!r}. Fix: name it .csv.")
+    if html is not None and html.suffix.lower() not in _HTML:
+        raise ParameterError(f"--html writes a page, got {html.name!r}. Fix: name it .html.")
+    written = [path for path in (csv, plot, html) if path is not None]
+    for path in written:
+        if any(path.resolve().is_relative_to(Path(source).resolve()) for source in read):
+            raise OutputError(f"{path} is an input. Nothing was written. Fix: choose another path.")
+    return written
 
 
 def _command(context: typer.Context) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from clusterdp.cli import analyst, folders, ledger, owner, reproduce
-from clusterdp.cli.help import ScreenHelp
+from clusterdp.cli.console import ScreenHelp
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -1,6 +1,6 @@
-"""What every command shares: output for people and machines, progress, errors.
+"""What every command shares: output for people and machines, progress, errors, and help.
 
-Options of the commands: those of the owner's functions, and those that commands share.
+Help fits one screen: `--help` shows the first panel of options, `--help-all` every one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from clusterdp._progress import NoProgress
 from clusterdp._text import is_plain, plain_text
@@ -27,7 +28,6 @@ from clusterdp.errors import ClusterDPError, OwnerNotice
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rich.console import Console
     from rich.progress import Progress as RichProgress
 
     from clusterdp._progress import Progress
@@ -50,13 +50,6 @@ _SPELLED = str.maketrans(
     {"ε": "epsilon", "δ": "delta", "→": "->", "–": "-", "−": "-", "±": "+-", "∞": "inf", "×": "x"}
     | {"│": "|", "─": "-", "●": "o", "┼": "+", "█": "#", "░": ".", "≥": ">=", "≤": "<=", "…": "..."}
 )
-
-
-def console() -> Console:
-    """Where results for people go."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)
 
 
 def print_line(text: str) -> None:
@@ -113,23 +106,6 @@ def _write(stream: TextIO, text: str, *, has_answer: bool = False) -> None:
         for pattern, style in _STYLES[0 if has_answer else 1 :]:
             shown = re.sub(pattern, rf"{style}\g<0>{_PLAIN}", shown, flags=re.MULTILINE)
     stream.write(shown + "\n")
-
-
-def print_pairs(pairs: list[tuple[str, str]]) -> None:
-    """Names and what they stand for: wrapped on a terminal, one line each elsewhere."""
-    pairs = [(plain_text(name), plain_text(text)) for name, text in pairs]
-    if not sys.stdout.isatty():
-        width = max(len(name) for name, _ in pairs)
-        sys.stdout.writelines(f"{name:{width}}  {text}\n" for name, text in pairs)
-        return
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
-    for name, text in pairs:
-        grid.add_row(name, text)
-    console().print(grid)
 
 
 def print_json(content: Any) -> None:
@@ -265,3 +241,50 @@ Folder = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+# The options that most people need.
+FIRST = "Most people need"
+_ALL = "clusterdp.help_all"
+
+
+class ScreenHelp(TyperCommand):
+    """A command whose `--help` fits one screen; it takes `HelpAll`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the first panel, or all of them."""
+        later: list[Any] = [
+            one
+            for one in self.get_params(ctx)
+            if isinstance(one, TyperOption) and one.rich_help_panel != FIRST
+        ]
+        shown = bool(ctx.meta.get(_ALL))
+        # Of those, --help itself needs no explanation.
+        self.epilog = None if shown else f"--help-all lists {len(later) - 1} more options."
+        for one in later:
+            one.hidden = not shown
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            for one in later:
+                one.hidden = False
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        context.meta[_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        help="Show every option and exit.",
+        callback=_show_all,
+        is_eager=True,
+        expose_value=False,
+        rich_help_panel=FIRST,
+    ),
+]

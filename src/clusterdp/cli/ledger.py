@@ -41,24 +41,19 @@ def ask_passphrase() -> str | None:
 
 
 def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:
-    """The passphrase for a new ledger; None if it has none.
+    """The passphrase for a new ledger, from the environment, or asked for twice; None for none.
 
     Args:
         wanted: Whether the owner asks for one.
         has_key_file: Whether the owner gives a key file.
     """
-    if wanted:
-        return _new_passphrase()
-    if PASSPHRASE in os.environ and not has_key_file:
-        raise LedgerError(
-            f"{PASSPHRASE} is set, but keys would not be encrypted. Fix: add --passphrase."
-        )
-    return None
-
-
-def _new_passphrase() -> str:
-    """From the environment, or asked for twice."""
     given = os.environ.get(PASSPHRASE)
+    if not wanted:
+        if given is not None and not has_key_file:
+            raise LedgerError(
+                f"{PASSPHRASE} is set, but keys would not be encrypted. Fix: add --passphrase."
+            )
+        return None
     if given is not None:
         return given
     if not sys.stdin.isatty():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -17,7 +16,9 @@ import msgspec
 import typer
 
 from clusterdp.cli.console import (
+    FIRST,
     REFUSED,
+    HelpAll,
     Verbose,
     owner_notices,
     print_aside,
@@ -28,7 +29,6 @@ from clusterdp.cli.console import (
     progress_bars,
     reported_errors,
 )
-from clusterdp.cli.help import FIRST, HelpAll
 from clusterdp.cli.ledger import ask_passphrase
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import OutputError, ParameterError
@@ -47,18 +47,15 @@ from clusterdp.spec.experiment import (
     write_new,
 )
 from clusterdp.spec.fields import DECLARED, PANELS, flag_of
-from clusterdp.spec.parse import parse
 from clusterdp.storage.folder import has_scheme
 from clusterdp.storage.store import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp._progress import Progress
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import PendingRelease, Published
-    from clusterdp.spec.request import Request
 
 
 _PLANNING, _BUDGET = "Planning", "Budget and recovery"
@@ -132,9 +129,9 @@ def init_command(
     """
     refuse_existing(out)
     source = NamedSource(name=table, query=query, delimiter=delimiter)
-    draft = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
-    write_new(out, draft.text)
-    print_line(f"Wrote {out}: {', '.join(draft.found)}. No outcome was read.")
+    text, found = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
+    write_new(out, text)
+    print_line(f"Wrote {out}: {', '.join(found)}. No outcome was read.")
     print_line(f"Next: fill in what is open, then clusterdp plan {out}")
 
 
@@ -172,7 +169,7 @@ def plan_command(
     if out is not None:
         _check_new(out, given)
     with progress_bars() as progress:
-        made = _planned(given, progress)
+        made = owner.plan_source(_source(given), given, progress)
     if out is not None:
         made = _with_file(made, out)
     written = [] if made.experiment is None else [made.save()]
@@ -197,14 +194,6 @@ def plan_command(
         names = ", ".join(changed[1:])
         print_note(f"{names}: in {written[0]}, and not in {made.experiment}")
     print_line(f"Next: {release_line(str(made.experiment))}")
-
-
-def _planned(given: dict[str, Any], progress: Progress) -> Plan:
-    source = _source(given)
-    if is_experiment(source):
-        experiment = ExperimentFile.read(source)
-        return owner.plan_experiment(experiment, {**given, "input": None}, progress)
-    return owner.make_plan(source, parse(given), progress)
 
 
 def _source(given: dict[str, Any]) -> str:
@@ -296,9 +285,10 @@ def release_command(
             here |= {"ledger": ExperimentFile.read(here["input"]).options.ledger, "input": None}
         also = {"dry_run": dry_run or None}
         with owner_notices(), progress_bars() as bars:
-            published = run_resume(resume, _task(parse(here)), given | also, progress=bars)
+            published = run_resume(resume, _release_task(here), given | also, progress=bars)
         _show_published(published, None, as_json=as_json)
         return
+    _source(given)
     task = _release_task(given)
     if not dry_run:
         _publish(task, verbose=verbose, as_json=as_json, asks=not (yes or as_json))
@@ -311,20 +301,19 @@ def release_command(
 
 
 def _release_task(given: dict[str, Any]) -> ReleaseJob:
-    source = _source(given)
-    if not is_experiment(source):
-        return _task(parse(given))
-    experiment = ExperimentFile.read(source)
-    request = owner.with_lock(
-        experiment, {**given, "input": None}, named=lambda name: f"--{flag_of(name)}"
-    )
-    return replace(_task(request), experiment=experiment)
-
-
-def _task(request: Request) -> ReleaseJob:
     """The task of a command: its table has a name, and a person can be asked."""
-    source = request.options.input
-    return ReleaseJob(source=source, request=request, notify=print_aside, ask=ask_passphrase)
+    source = given["input"]
+    experiment = ExperimentFile.read(source) if is_experiment(source) else None
+    request = owner.release_request(
+        given, experiment=experiment, named=lambda name: f"--{flag_of(name)}"
+    )
+    return ReleaseJob(
+        source=request.options.input,
+        request=request,
+        experiment=experiment,
+        notify=print_aside,
+        ask=ask_passphrase,
+    )
 
 
 def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> None:
@@ -337,8 +326,10 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
             _show_before(ready.preview, verbose=verbose)
         if ready.budget is None:
             print_aside(NO_LEDGER)
-        if asks and on_terminal():
-            _ask()
+        # Python's `input` writes its question to standard error, which is muted here.
+        if asks and on_terminal() and not typer.confirm("\nPublish?"):
+            print_line("Nothing was published.")
+            raise typer.Exit(REFUSED)
 
     with owner_notices(), progress_bars() as bars:
         published = run_publish(task, show=show, progress=bars)
@@ -348,14 +339,6 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
 def on_terminal() -> bool:
     """Whether there is an owner to ask."""
     return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _ask() -> None:
-    """Let the owner decide, who has seen what is going to be published."""
-    # Python's `input` writes its question to standard error, which is muted here.
-    if not typer.confirm("Publish?"):
-        print_line("Nothing was published.")
-        raise typer.Exit(REFUSED)
 
 
 def _show_before(preview: Preview, *, verbose: bool) -> None:

@@ -38,7 +38,7 @@ _TOP = 30.0
 _AT_NUMBERS, _AT_LABELS = 66.0, 18.0
 # Of a row in a chart of estimates: its label, then its interval.
 _ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
-# The same beside each other, on screens with room: the drawing, where intervals end, a row, and
+# The same next to each other, on screens with room: the drawing, where intervals end, a row, and
 # the letters of a label.
 _WIDE, _WIDE_RIGHT, _WIDE_ROW, _WIDE_FOOT, _WIDE_LETTERS = 736.0, 530.0, 28.0, 50.0, 36
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")

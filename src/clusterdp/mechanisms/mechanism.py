@@ -184,8 +184,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         if self.rows is None:
             return acc.Guarantee(epsilon=acc.total_epsilon(spent))
         bound = self.settled_rows(space).bound(space)
-        epsilon = bound.total_epsilon(spent, bound.delta)
-        return acc.Guarantee(epsilon=epsilon, delta=bound.delta)
+        return acc.Guarantee(epsilon=bound.total_epsilon(spent, bound.delta), delta=bound.delta)
 
     def loss(self, space: CategorySpace) -> acc.ReleaseLoss:
         """What one release over `space` loses at worst, for adding up with other releases.

@@ -338,10 +338,6 @@ class FittedOutcomes:
         self.prior = fit_prior(self.fine, margins)
         self.densities = _densities(self.fine, self.prior.probs) if margins else {}
 
-    def with_points(self, n_points: int) -> Categories | None:
-        """Categories with so many points, or as many as cuts need; None if that is too many."""
-        return _with_points(self.fine.declared, self.densities, n_points)
-
     def prior_of(self, categories: Categories) -> JointPrior:
         """The prior of categories of the same outcomes."""
         probs = rounded_prior(self.fine, self.prior.probs, categories)
@@ -363,11 +359,6 @@ def choose_categories(
     return categories, fitted.prior_of(categories)
 
 
-def baseline_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
-    """The prior of categories whose grids are fixed already; as `choose_categories` fits it."""
-    return FittedOutcomes(categories.declared, margins).prior_of(categories)
-
-
 def usual_points(declared: DeclaredOutcomes) -> int:
     """How many points the grid of a number has, if they fit."""
     return _POINTS if len(declared.outcomes) == 1 else _JOINT_POINTS
@@ -386,15 +377,15 @@ def place_grids(
         most: How many categories there should be, if numbers can have fewer points.
     """
     for n_points in range(usual_points(declared), FEWEST_POINTS - 1, -1):
-        found = _with_points(declared, densities, n_points)
+        found = with_points(declared, densities, n_points)
         if found is not None and found.n_categories <= most:
             return found
-    every = (_with_points(declared, densities, one) for one in range(FEWEST_POINTS, 2, -1))
+    every = (with_points(declared, densities, one) for one in range(FEWEST_POINTS, 2, -1))
     smallest = Categories(declared=declared, grids=_smallest_grids(declared))
     return next((found for found in every if found is not None), smallest)
 
 
-def _with_points(
+def with_points(
     declared: DeclaredOutcomes, densities: Mapping[str, Density], n_points: int
 ) -> Categories | None:
     """Categories with so many points, or as many as cuts need; None if that is too many."""
@@ -421,7 +412,13 @@ def _smallest_grids(declared: DeclaredOutcomes) -> tuple[Grid, ...]:
 
 def _fine_grids(declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> tuple[Grid, ...]:
     """Grids on which a baseline is fitted: even over the range, finer about the declared mean."""
-    n_points = _n_fine_points(declared)
+    n_finite = math.prod(
+        outcome.space.n_categories + outcome.may_be_missing
+        for outcome in declared.outcomes
+        if not isinstance(outcome.space, Number)
+    )
+    n_left = MOST_FINE_CATEGORIES / 2 / n_finite
+    n_points = int(min(_FINE_POINTS, n_left ** (1 / max(len(declared.numbers), 1))))
     offsets = np.geomspace(_FINEST_SPACING, 1, max(n_points // 4, 1))
     grids = []
     for name, number in declared.numbers.items():
@@ -439,17 +436,6 @@ def _fine_grids(declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> tu
         needed = needed_points(number, declared.cuts(name))
         grids.append(Grid(number=number, points=tuple(sorted({*steps, *needed}))))
     return tuple(grids)
-
-
-def _n_fine_points(declared: DeclaredOutcomes) -> int:
-    """How many points fine grids can have."""
-    n_finite = math.prod(
-        outcome.space.n_categories + outcome.may_be_missing
-        for outcome in declared.outcomes
-        if not isinstance(outcome.space, Number)
-    )
-    n_left = MOST_FINE_CATEGORIES / 2 / n_finite
-    return int(min(_FINE_POINTS, n_left ** (1 / max(len(declared.numbers), 1))))
 
 
 def _densities(fine: Categories, probs: FloatArray) -> dict[str, Density]:

@@ -25,7 +25,6 @@ from clusterdp.outcomes.space import MetricLattice, ObservedRatio
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from fractions import Fraction
 
     import numpy.typing as npt
 
@@ -96,8 +95,7 @@ class Categories:
         table = np.full(exists.size, -1, dtype=np.int16)
         table[positions] = np.arange(len(positions))
         object.__setattr__(self, "table", table)
-        levels = np.stack(np.unravel_index(positions, self.shape))
-        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "levels", np.stack(np.unravel_index(positions, self.shape)))
         _check_measurable(self)
 
     @property
@@ -195,7 +193,11 @@ class Categories:
     def labels(self) -> list[str]:
         """Every category in words: `visit=1, rounds=12.5`."""
         parts = [
-            [f"{one.name}={_shown_level(value)}" for value in one.values] for one in self.outcomes
+            [
+                f"{one.name}={'missing' if value is None else shortest_decimal(float(value))}"
+                for value in one.values
+            ]
+            for one in self.outcomes
         ]
         return [
             ", ".join(part[level] for part, level in zip(parts, levels, strict=True))
@@ -249,10 +251,6 @@ def categories_on(declared: DeclaredOutcomes, grids: Mapping[str, Sequence[float
             for name, number in declared.numbers.items()
         ),
     )
-
-
-def _shown_level(value: Fraction | None) -> str:
-    return "missing" if value is None else shortest_decimal(float(value))
 
 
 def _points(number: Number, values: Sequence[float]) -> tuple[int, ...]:

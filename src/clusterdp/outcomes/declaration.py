@@ -91,7 +91,6 @@ class DeclaredOutcomes:
     def __post_init__(self) -> None:
         if not self.outcomes:
             raise ParameterError("outcomes must name at least one column, got none")
-        _check_distinct("outcome", self.names)
         _check_distinct("metric", tuple(map(str, self.metrics)))
         for metric in self.metrics:
             metric.check(self.spaces)

@@ -319,8 +319,12 @@ class OutcomeSpace:
         if self.edges is not None:
             return _encode_bins(observed, np.array(self.edges, dtype=precision))
         if observed.dtype.kind in "iub" and self._is_integer_range():
-            return _encode_range(observed, int(self.values[0]), self.n_categories)
-        return _encode_values(observed, np.array(self.values, dtype=precision))
+            low = int(self.values[0])
+            outside = (observed < low) | (observed > low + self.n_categories - 1)
+            return observed.astype(np.int64) - low, outside
+        values = np.array(self.values, dtype=precision)
+        codes = np.minimum(np.searchsorted(values, observed), len(values) - 1)
+        return codes, values[codes] != observed
 
     def clip(self, observed: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Observed values, clipped to the ends of the space."""
@@ -359,16 +363,6 @@ def _check_increasing(name: str, numbers: tuple[float, ...]) -> None:
         raise ParameterError(f"{name} must be of at most {LARGEST_VALUE:g}; use a larger unit")
     if any(low >= high for low, high in itertools.pairwise(numbers)):
         raise ParameterError(f"{name} must be strictly increasing, got {list(numbers)}")
-
-
-def _encode_range(observed: npt.NDArray[Any], low: int, count: int) -> tuple[CodeArray, BoolArray]:
-    outside = (observed < low) | (observed > low + count - 1)
-    return observed.astype(np.int64) - low, outside
-
-
-def _encode_values(observed: npt.NDArray[Any], values: FloatArray) -> tuple[CodeArray, BoolArray]:
-    codes = np.minimum(np.searchsorted(values, observed), len(values) - 1)
-    return codes, values[codes] != observed
 
 
 def _encode_bins(

@@ -253,10 +253,12 @@ def settle_outcomes(
     """
     pilots = _pilots(bins, noisy_counts, variance, n_units)
     inside = {name: _clipped(name, pilot, bins.declared) for name, pilot in pilots.items()}
-    declared = _with_ranges(bins.declared, inside)
+    outcomes = tuple(
+        replace(one, space=inside.get(one.name, one.space)) for one in bins.declared.outcomes
+    )
+    declared = replace(bins.declared, outcomes=outcomes)
     atoms = {name: pilot.atoms(inside[name]) for name, pilot in pilots.items()}
-    frequencies = nearest_distribution(noisy_counts / n_units)
-    table = _table(bins, frequencies)
+    table = _table(bins, nearest_distribution(noisy_counts / n_units))
     densities = {
         name: mixed(parts, _margin(table, bins.outcome(name).axis)[: len(parts)])
         for name, parts in atoms.items()
@@ -306,13 +308,6 @@ def _clipped(name: str, pilot: NumberPilot, declared: DeclaredOutcomes) -> Numbe
     if any(constraint.cuts(name, number) for constraint in declared.constraints):
         return Number(number.low, inside.high, float(number.unit))
     return inside
-
-
-def _with_ranges(declared: DeclaredOutcomes, inside: dict[str, Number]) -> DeclaredOutcomes:
-    outcomes = tuple(
-        replace(one, space=inside.get(one.name, one.space)) for one in declared.outcomes
-    )
-    return replace(declared, outcomes=outcomes)
 
 
 def _table(bins: Categories, numbers: FloatArray | IntArray) -> FloatArray:

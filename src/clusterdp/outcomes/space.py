@@ -108,26 +108,6 @@ class CategorySpace(Protocol):
     def __hash__(self) -> int: ...
 
 
-def metric_moments(space: CategorySpace, probs: FloatArray) -> list[tuple[float, float]]:
-    """The mean and the standard deviation of each metric, of the outcomes that are observed.
-
-    Args:
-        space: The categories.
-        probs: How likely they are; axes `[category]`.
-    """
-    every, ratios, found = space.metric_values(), space.of_observed(), []
-    for index, values in enumerate(every):
-        weights, origin = probs, 0.0
-        if index in ratios:
-            observed, origin = ratios[index]
-            weights = probs * every[observed]
-            weights = weights / max(float(weights.sum()), np.finfo(float).tiny)
-        mean = float(weights @ values)
-        spread = float(weights @ (values - mean) ** 2)
-        found.append((origin + mean, float(np.sqrt(spread))))
-    return found
-
-
 class ValueRange(NamedTuple):
     """The least and the largest value of a metric."""
 

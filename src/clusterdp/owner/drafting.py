@@ -39,18 +39,6 @@ _TYPES = [
 _MOST_ARMS = 8
 
 
-class ExperimentDraft(NamedTuple):
-    """A draft of an experiment file.
-
-    Attributes:
-        text: The file.
-        found: What was read, in words.
-    """
-
-    text: str
-    found: list[str]
-
-
 class PublicColumns(NamedTuple):
     """The columns that the owner named as public; None where they named none."""
 
@@ -64,8 +52,10 @@ class PublicColumns(NamedTuple):
         return [name for name in self if name is not None]
 
 
-def draft_experiment(source: NamedSource, public: PublicColumns, out: Path) -> ExperimentDraft:
-    """The draft of an experiment file for a table.
+def draft_experiment(
+    source: NamedSource, public: PublicColumns, out: Path
+) -> tuple[str, list[str]]:
+    """The draft of an experiment file for a table, and what was read of that, in words.
 
     Args:
         source: The table.
@@ -88,11 +78,11 @@ def draft_experiment(source: NamedSource, public: PublicColumns, out: Path) -> E
         "",
         *_ANALYSIS,
         "",
-        *_privacy_lines(),
+        *_PRIVACY,
         "",
         *_ABOUT,
     ]
-    return ExperimentDraft("\n".join(lines) + "\n", _found(declared, public, values))
+    return "\n".join(lines) + "\n", _found(declared, public, values)
 
 
 def _table_lines(
@@ -173,14 +163,13 @@ _ABOUT = [
 ]
 
 
-def _privacy_lines() -> list[str]:
-    return [
-        "[privacy]",
-        *(f"# {epsilon}: {PrivacyStatement(epsilon=epsilon).short}" for epsilon in (1, 2, 4)),
-        f'epsilon = "{OPEN}"',
-        '# ledger = "budget.db"  # counts this release against the budget of these units',
-        '# population = "shop-users"',
-    ]
+_PRIVACY = [
+    "[privacy]",
+    *(f"# {epsilon}: {PrivacyStatement(epsilon=epsilon).short}" for epsilon in (1, 2, 4)),
+    f'epsilon = "{OPEN}"',
+    '# ledger = "budget.db"  # counts this release against the budget of these units',
+    '# population = "shop-users"',
+]
 
 
 def _found(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from clusterdp._progress import NoProgress
-from clusterdp.document.text import terminal_width
+from clusterdp.document.markup import to_html
+from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError, missing_column
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
@@ -76,26 +77,25 @@ def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
         ParameterError: If a parameter is wrong.
         DataError: If the table breaks a rule.
     """
-    if is_experiment(source):
-        return plan_experiment(ExperimentFile.read(source), options)
-    return make_plan(source, parse({**options, "input": table_name(source)}))
+    return plan_source(source, options)
 
 
-def plan_experiment(
-    experiment: ExperimentFile, given: Mapping[str, Any], progress: Progress | None = None
-) -> Plan:
-    """The plan of an experiment file, with what is given in place of what it says."""
-    # An effect to find takes the place of the budget.
-    base = experiment.options if given.get("mde") is None else _without_epsilon(experiment.options)
+def plan_source(source: Any, given: Mapping[str, Any], progress: Progress | None = None) -> Plan:
+    """The plan of a table; or of an experiment file, with what is given in place of what it says.
+
+    `progress` is told what is being done.
+    """
+    if not is_experiment(source):
+        return make_plan(source, parse({**given, "input": table_name(source)}), progress)
+    experiment = ExperimentFile.read(source)
+    options = experiment.options
+    if given.get("mde") is not None:  # an effect to find takes the place of the budget
+        options = msgspec.structs.replace(options, epsilon=None)
     with experiment.locating():
-        request = parse(change_options(base, given))
+        request = parse(change_options(options, {**given, "input": None}))
         request.options.require("input")
         made = make_plan(request.options.input, request, progress)
     return made.made_from(experiment)
-
-
-def _without_epsilon(options: Options) -> Options:
-    return msgspec.structs.replace(options, epsilon=None)
 
 
 def table_name(source: Any) -> str | None:
@@ -334,14 +334,14 @@ class Plan:
 
     def __repr__(self) -> str:
         if self.report is not None:
-            return self.report.as_text(terminal_width())
+            return to_screen(self.report.parts(), terminal_width())
         held = self.options.to_dict().items()
         return "\n".join(["a plan", *(f"  {name}: {value}" for name, value in held)])
 
     def _repr_html_(self) -> str:
         if self.report is None:
             return f"<pre>{escape(repr(self))}</pre>"
-        return self.report.as_html()
+        return to_html(*self.report.parts())
 
     def _reported(self) -> PlanReport:
         if self.report is None:
@@ -349,57 +349,54 @@ class Plan:
         return self.report
 
 
-def with_plan(
+def release_request(
     given: Mapping[str, Any],
-    plan: Plan | str | os.PathLike[str] | None,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    experiment: ExperimentFile | None = None,
+    named: Callable[[str], str] = str,
 ) -> Request:
     """What is asked of a release: the options of a plan, with those of the table and the output.
 
-    Raises:
-        ParameterError: If an option was given that the plan decides.
-    """
-    if plan is None:
-        return parse(given)
-    if isinstance(plan, Plan):
-        return _completed(plan, given, "the plan")
-    return _completed(Plan.load(plan), given, Path(plan).name)
-
-
-def with_lock(
-    experiment: ExperimentFile,
-    given: Mapping[str, Any],
-    plan: Plan | None = None,
-    named: Callable[[str], str] = str,
-) -> Request:
-    """What is asked of a release of an experiment file: exactly its lock.
+    Of an experiment file it is exactly its lock.
 
     Args:
-        experiment: The experiment.
         given: The options of the release.
-        plan: Its plan; None for the one that its lock holds.
+        plan: Its plan, or the path of a lock; None for none, or for the lock of the experiment.
+        experiment: The experiment file that is released; None if there is none.
         named: What the owner calls an option: its keyword, or its flag.
 
     Raises:
-        ParameterError: If it was not planned, or changed since, or an option was given that the
-            lock decides.
+        ParameterError: If an experiment was not planned, or changed since, or an option was given
+            that the plan decides.
     """
+    if experiment is None:
+        if plan is None:
+            return parse(given)
+        planned = _loaded(plan)
+        lock = "the plan" if isinstance(plan, Plan) else Path(plan).name
+        return _completed(planned, given, lock, named)
     again = f"clusterdp plan {experiment.path}"
     if plan is None and not experiment.lock.exists():
         raise ParameterError(
             f"{experiment.lock} is missing. Nothing was published. Plan first: {again}"
         )
-    planned = Plan.load(experiment.lock) if plan is None else plan
+    planned = _loaded(plan or experiment.lock)
     if planned.options.experiment != experiment.checksum:
         raise ParameterError(
             f"{experiment.path} changed after it was planned. Nothing was published. Plan again: "
             f"{again}"
         )
     asked = {name: value for name, value in given.items() if value is not None}
+    asked["input"] = experiment.options.input  # what was given is the experiment file
     return _completed(planned, {**experiment.places, **asked}, experiment.lock.name, named)
 
 
+def _loaded(plan: Plan | str | os.PathLike[str]) -> Plan:
+    return plan if isinstance(plan, Plan) else Plan.load(plan)
+
+
 def _completed(
-    plan: Plan, given: Mapping[str, Any], lock: str, named: Callable[[str], str] = str
+    plan: Plan, given: Mapping[str, Any], lock: str, named: Callable[[str], str]
 ) -> Request:
     """A plan with what it leaves open.
 

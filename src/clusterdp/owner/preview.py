@@ -15,6 +15,7 @@ from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.outcomes.number import Number
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.advice import advise_pilot, wide_ranges
+from clusterdp.planning.decide import assumed_of
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.visible import shown_metrics, unseen_notes
 from clusterdp.published.manifest import plain
@@ -63,12 +64,13 @@ class Preview:
         public = (
             f"{', '.join(exact)}: exactly as in your table" if exact else "noisy totals, no rows"
         )
+        unsaid = ", ".join(held["not_stated"]).replace("licence", "license")
         pairs = [
             ("Public", public),
             ("Protected", f"{', '.join(protected)}: {held['privacy']['budget']}"),
             ("", held["privacy"]["short"]),
             *([("Budget", held["budget"]["in_short"])] if "budget" in held else []),
-            *([("Not stated", _unsaid(held["not_stated"]))] if held["not_stated"] else []),
+            *([("Not stated", f"{unsaid} (cannot be added later; see [about])")] if unsaid else []),
         ]
         return [Paragraph(lead), Facts(pairs), *as_notes(self.notes)]
 
@@ -146,7 +148,13 @@ def describe_release(
     if request.budget.pilot is None:
         for one in zip(mechanisms, scenarios, spaces, strict=True):
             notes += _pilot_notes(*one, guarantee.epsilon)
-    notes += [*unseen_notes(metrics, expected), *_layout_notes(layout)]
+    notes += unseen_notes(metrics, expected)
+    smallest = int(layout.sizes.min())
+    if smallest < _SMALL_CELL:
+        notes.append(
+            f"The smallest cell (one cluster and arm) has {counted(smallest, 'unit')}. Merge small "
+            "clusters with --min-cell-size."
+        )
     stated = guarantee.statement(request.provenance.unit)
     content = {
         "out": request.options.out,
@@ -181,7 +189,7 @@ def describe_release(
         "expected": {
             metric.name: one._asdict() for metric, one in zip(metrics, expected, strict=True)
         },
-        "assumed": draft.assumption(scenarios),
+        "assumed": "; ".join(map(assumed_of, spaces, scenarios)),
         "notes": notes,
     }
     if spec.clusters.response is not None:
@@ -238,24 +246,6 @@ def _pilot_notes(
     if advice is None:
         return []
     return [f"{advice.reason} Use --pilot {advice.share:g}, or --pilot 0 to go without."]
-
-
-def _unsaid(names: Sequence[str]) -> str:
-    """What a reader of the folder will ask for, and nobody said."""
-    shown = ", ".join(names).replace("licence", "license")
-    return f"{shown} (cannot be added later; see [about])"
-
-
-def _layout_notes(layout: Layout) -> list[str]:
-    """A note about small cells."""
-    smallest = int(layout.sizes.min())
-    if smallest >= _SMALL_CELL:
-        return []
-    note = (
-        f"The smallest cell (one cluster and arm) has {counted(smallest, 'unit')}. Merge small "
-        "clusters with --min-cell-size."
-    )
-    return [note]
 
 
 def _outcome_notes(mechanism: Mechanism, space: Categories) -> list[str]:

@@ -242,9 +242,9 @@ def run_publish(
         write = _writer(progress)
         if budget is None:
             today = datetime.now(tz=UTC).date()
-            return _published(write(opened, spec.begun(today), target))
+            return Published(**write(opened, spec.begun(today), target))
         recorded = {**kept, "input": table_name(task.source) or FRAME}
-        return _published(budget.release(opened, spec, target, recorded, write))
+        return Published(**budget.release(opened, spec, target, recorded, write))
 
 
 def run_resume(
@@ -291,7 +291,7 @@ def run_resume(
             opened = task.open_table(draft, engine, options.out or "")
             spec = decide(draft, opened.layout, reservation.mechanisms)
             finished = budget.finish(reservation, opened, spec, target, _writer(progress))
-    return _published(finished)
+    return Published(**finished)
 
 
 def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
@@ -302,14 +302,6 @@ def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
         return {"folder": str(target), "found": found}
 
     return write
-
-
-def _published(finished: Mapping[str, Any]) -> Published:
-    return Published(
-        folder=finished["folder"],
-        release_id=finished.get("release_id"),
-        found=finished.get("found", ()),
-    )
 
 
 @takes(ReleaseKeywords)

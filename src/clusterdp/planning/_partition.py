@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +31,7 @@ from clusterdp.outcomes.baseline import (
     FittedOutcomes,
     place_grids,
     usual_points,
+    with_points,
 )
 from clusterdp.outcomes.categories import MOST_CATEGORIES
 from clusterdp.outcomes.declaration import declared_of, linked_outcomes
@@ -85,7 +85,7 @@ def best_partition(
     if len(groups) == 1:
         return Partition(groups, (ASKED_TOTAL,))
     budget = _row_epsilon(epsilon)
-    parts = [_Part.of(declared, margins, names) for names in groups]
+    parts = [_Part(declared, margins, names) for names in groups]
     way = _merged([(part,) for part in parts], budget)
     costs = [_cost(question, budget) for question in way]
     names = [_names(declared, question) for question in way]
@@ -107,7 +107,7 @@ def asked_shares(
     """How often questions that were chosen should be asked, of `ASKED_TOTAL`."""
     if len(questions) == 1:
         return (ASKED_TOTAL,)
-    parts = [_Part.of(declared, margins, names) for names in questions]
+    parts = [_Part(declared, margins, names) for names in questions]
     return whole_shares(_how_often([part.alone(_row_epsilon(epsilon)) for part in parts]))
 
 
@@ -164,13 +164,16 @@ class _Table(NamedTuple):
         """Every combination of both."""
         n_ours, n_theirs = len(self.probs), len(other.probs)
         values = [np.repeat(self.values, n_theirs, axis=1), np.tile(other.values, (1, n_ours))]
-        probs = np.outer(self.probs, other.probs).ravel()
-        return _Table(np.concatenate(values), probs)
+        return _Table(np.concatenate(values), np.outer(self.probs, other.probs).ravel())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
     """Linked outcomes.
+
+    Args:
+        declared: All outcomes.
+        margins: What is declared of each, by name.
+        names: Those that are linked.
 
     Attributes:
         names: Their names.
@@ -180,32 +183,23 @@ class _Part:
         spread: Σ w_j σ_j².
     """
 
-    names: Names
-    tables: dict[int, _Table]
-    usual: _Table
-    weights: FloatArray
-    spread: float
-
-    @classmethod
-    def of(cls, declared: DeclaredOutcomes, margins: Mapping[str, Margin], names: Names) -> _Part:
+    def __init__(
+        self, declared: DeclaredOutcomes, margins: Mapping[str, Margin], names: Names
+    ) -> None:
         own = declared_of(declared, names)
         known = {name: margin for name, margin in margins.items() if name in own.margin_spaces}
         fitted = FittedOutcomes(own, known)
         usual = place_grids(own, fitted.densities)
         probs = fitted.prior_of(usual).probs
         points = range(usual_points(own), FEWEST_POINTS - 1, -1) if own.numbers else [FEWEST_POINTS]
-        found = {n_points: fitted.with_points(n_points) for n_points in points}
-        return cls(
-            names=names,
-            tables={
-                n_points: _Table(one.metric_values(), fitted.prior_of(one).probs)
-                for n_points, one in found.items()
-                if one is not None
-            },
-            usual=_Table(usual.metric_values(), probs),
-            weights=usual.metric_weights(probs),
-            spread=float(sum(own.multipliers)),
-        )
+        found = {n_points: with_points(own, fitted.densities, n_points) for n_points in points}
+        self.tables = {
+            n_points: _Table(one.metric_values(), fitted.prior_of(one).probs)
+            for n_points, one in found.items()
+            if one is not None
+        }
+        self.usual, self.weights = _Table(usual.metric_values(), probs), usual.metric_weights(probs)
+        self.names, self.spread = names, float(sum(own.multipliers))
 
     def alone(self, epsilon: float) -> float:
         """The c of these outcomes as a question."""

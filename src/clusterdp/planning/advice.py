@@ -65,7 +65,9 @@ def share_of_counts(scenario: Scenario, epsilon: float) -> float:
         return 0.0
     most = min(_MOST_LOSS, _MOST_SHARE * epsilon)
     for n_units in (layout.n_units / layout.sizes.size, int(layout.sizes.sum(axis=0).min())):
-        loss = _loss(space, n_units)
+        # Noise of scale 2/loss has variance 2(2/loss)². Its length is √K times its standard
+        # deviation, over n; counts are as noisy as they may be.
+        loss = 2 * math.sqrt(2 * space.n_categories) / (_NOISE * n_units)
         if loss <= most and _pays(space, epsilon, loss):
             return round(loss / epsilon, 4)
     return 0.0
@@ -75,15 +77,6 @@ def scope_of_counts(layout: Layout, space: CategorySpace, noise_scale: float) ->
     """What to count with such noise: every cell, or every arm where cells are too small."""
     noise = math.sqrt(2 * space.n_categories) * noise_scale
     return "cluster" if noise <= _TOO_NOISY * layout.n_units / layout.sizes.size else "population"
-
-
-def _loss(space: CategorySpace, n_units: float) -> float:
-    """What counts of so many units cost if they are as noisy as they may be.
-
-    Noise of scale 2/loss has variance 2(2/loss)². Its length is √K times its standard deviation,
-    over n.
-    """
-    return 2 * math.sqrt(2 * space.n_categories) / (_NOISE * n_units)
 
 
 def _pays(space: CategorySpace, epsilon: float, loss: float) -> bool:

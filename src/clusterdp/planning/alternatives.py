@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from clusterdp.cells.layout import EVERYONE
 from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
 from clusterdp.planning.choose import plan_mechanisms
-from clusterdp.planning.compare import MechanismOption, at_its_best
-from clusterdp.planning.outcomes import REMEDY, UNIFORM
+from clusterdp.planning.compare import at_its_best, options_of
+from clusterdp.planning.decide import REMEDY, UNIFORM
 from clusterdp.precision.forecast import predict_quickly
 from clusterdp.spec.clusters import PrivateClusters, PublicClusters
 from clusterdp.spec.purpose import parse_purpose
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterdp.cells.layout import Layout
-    from clusterdp.planning.compare import MechanismComparison
+    from clusterdp.planning.compare import MechanismComparison, MechanismOption
     from clusterdp.planning.decide import Draft
     from clusterdp.precision.expected import Scenario
-    from clusterdp.precision.prediction import ExpectedVariance, Prediction
+    from clusterdp.precision.forecast import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
     from clusterdp.spec.request import BudgetRequest
+
+    # The recommended mechanism of each question, by ε of the whole release.
+    Budgets = dict[float, tuple[MechanismOption, ...]]
 
 # The range of ε that is searched. Something must be left for sums next to the least rows.
 LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
@@ -41,18 +44,6 @@ _OURS = (
     "epsilon it would be"
 )
 _LEAVE_OUT = "Leave clusters out unless effects in true clusters are what is asked for"
-
-
-class BudgetPoint(NamedTuple):
-    """What a plan would be at some ε.
-
-    Attributes:
-        epsilon: ε of the whole release.
-        options: The recommended mechanism of each question at it.
-    """
-
-    epsilon: float
-    options: tuple[MechanismOption, ...]
 
 
 def round_budgets(epsilon: float) -> list[float]:
@@ -70,7 +61,7 @@ def other_budgets(
     on_done: Callable[[int], None],
     *,
     fixed: float = 0.0,
-) -> tuple[BudgetPoint, ...]:
+) -> Budgets:
     """The plan at other budgets, in their order, with the planned one as it is.
 
     Questions, grids and pilots stay as they were planned; what is left open is chosen again.
@@ -82,17 +73,17 @@ def other_budgets(
         on_done: Called with 1 after each budget.
         fixed: What private clusters take of every budget.
     """
-    found = []
+    found: Budgets = {}
     for one in round_budgets(epsilon):
         factor = (one - fixed) / (epsilon - fixed)
         scaled = [compared.epsilon * factor for compared in comparisons]
         if one == epsilon:
-            found.append(BudgetPoint(one, tuple(compared.choice for compared in comparisons)))
+            found[one] = tuple(compared.choice for compared in comparisons)
         elif min(scaled) >= LEAST_EPSILON and max(scaled) <= MOST_EPSILON:
             with contextlib.suppress(ParameterError):
-                found.append(BudgetPoint(one, at_budget(comparisons, scaled)))
+                found[one] = at_budget(comparisons, scaled)
         on_done(1)
-    return tuple(found)
+    return found
 
 
 def targets(comparison: MechanismComparison) -> tuple[Purpose, ...]:
@@ -111,11 +102,7 @@ def at_budget(
     name, scenarios = comparisons[0].chosen, [one.scenario for one in comparisons]
     pairs = zip(comparisons, epsilons, strict=True)
     requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]
-    made = at_its_best(name, requests, scenarios)
-    return tuple(
-        MechanismOption(name, mechanism, predict_quickly(mechanism, scenario), made.losses)
-        for mechanism, scenario in zip(made.mechanisms, scenarios, strict=True)
-    )
+    return options_of(name, at_its_best(name, requests, scenarios), scenarios, predict_quickly)
 
 
 def smallest_epsilon(

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import counted, percent
-from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, Section, Table, as_notes
-from clusterdp.document.text import to_screen
 from clusterdp.mechanisms.draw import Question, disclosure_notes
 from clusterdp.planning.advice import gap_notes, pilot_range_notes
 from clusterdp.planning.compare import budget
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
     from clusterdp.document.model import Part
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.planning.compare import ClusterAlternative, MechanismComparison, MechanismOption
-    from clusterdp.precision.prediction import Prediction
+    from clusterdp.planning.compare import MechanismComparison, MechanismOption
+    from clusterdp.precision.forecast import ExpectedVariance, Prediction
     from clusterdp.precision.visible import TrueClusters, VisibleEffect
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.spec.request import Request
@@ -123,7 +121,7 @@ class QuestionReport:
             "notes": list(self.notes()),
             "budget": budget(choice.mechanism, compared.scenario),
             "losses": self.losses(),
-            "clusters": [self._clustering(one) for one in compared.clusterings],
+            "clusters": [self._clustering(*one) for one in compared.clusterings],
             "visible": {one.name: self._by_metric(one.predictions) for one in self.seen()},
             "options": [self._option(option) for option in compared.options],
         }
@@ -142,21 +140,21 @@ class QuestionReport:
             "segment": None if segment is None else self._by_metric(segment),
         }
 
-    def _clustering(self, one: ClusterAlternative) -> dict[str, Any]:
-        segment = tuple(found for each in one.precisions if (found := each.segment(self.share)))
+    def _clustering(
+        self, name: str, n_clusters: int, precisions: tuple[ExpectedVariance, ...]
+    ) -> dict[str, Any]:
+        segment = tuple(found for each in precisions if (found := each.segment(self.share)))
         return {
-            "clusters": one.name,
-            "n_clusters": one.n_clusters,
-            "overall": self._by_metric(tuple(metric.overall for metric in one.precisions)),
+            "clusters": name,
+            "n_clusters": n_clusters,
+            "overall": self._by_metric(tuple(metric.overall for metric in precisions)),
             "segment": self._by_metric(segment) or None,
         }
 
     def losses(self) -> dict[str, float]:
         """How much larger standard errors are than in a plan for one purpose only, by purpose."""
-        return {
-            one.purpose.in_words(self.layout): one.regret - 1
-            for one in self.comparison.choice.losses
-        }
+        losses = self.comparison.choice.losses
+        return {purpose.in_words(self.layout): loss - 1 for purpose, loss in losses.items()}
 
     def seen(self) -> list[VisibleEffect]:
         """All units, groups and segments, and true clusters where clusters are private."""
@@ -177,17 +175,19 @@ class QuestionReport:
         facts = [
             ("Mechanism", choice.name + (f" ({shown})" if shown else "")),
             ("Why", compared.reason),
-            *(("Trade-off", text) for text in self._trade_off()),
         ]
-        return [Facts(facts), *self._mechanism_tables(), *self._cluster_tables(), *self._targets()]
-
-    def _trade_off(self) -> list[str]:
-        """What each purpose loses to the others."""
         lost = [
             f"{percent(loss)} larger than in a plan for {name} only"
             for name, loss in self.losses().items()
         ]
-        return [f"standard errors are {', and '.join(lost)}."] if lost else []
+        if lost:
+            facts.append(("Trade-off", f"standard errors are {', and '.join(lost)}."))
+        seen = self.seen()
+        targets = [
+            Table(f"Minimum detectable effect on {metric.name}", visible_rows(seen, metric, place))
+            for place, metric in enumerate(self.metrics)
+        ]
+        return [Facts(facts), *self._mechanism_tables(), *self._cluster_tables(), *targets]
 
     def _mechanism_tables(self) -> list[Part]:
         """Standard errors of all units by mechanism and metric, where several were compared."""
@@ -216,25 +216,17 @@ class QuestionReport:
         if not self.comparison.clusterings:
             return []
         first, rows = self.metrics[0], []
-        for one in self.comparison.clusterings:
-            segment = one.precisions[0].segment(self.share)
+        for name, n_clusters, (expected, *_) in self.comparison.clusterings:
+            segment = expected.segment(self.share)
             rows.append(
                 (
-                    f"{one.name} ({one.n_clusters:,})",
-                    first.change(one.precisions[0].overall.std_error),
+                    f"{name} ({n_clusters:,})",
+                    first.change(expected.overall.std_error),
                     "" if segment is None else first.change(segment.std_error),
                 )
             )
         header = ("", "all units", share_name(self.share))
         return [Table(f"SE of {first.name} with other clusters", [header, *rows])]
-
-    def _targets(self) -> list[Part]:
-        """Standard errors and minimum detectable effects of every target, metric by metric."""
-        seen = self.seen()
-        return [
-            Table(f"Minimum detectable effect on {metric.name}", visible_rows(seen, metric, place))
-            for place, metric in enumerate(self.metrics)
-        ]
 
     def notes(self) -> tuple[str, ...]:
         """What the owner should know about the recommended mechanism."""
@@ -282,7 +274,7 @@ class QuestionReport:
         """What it would gain to give up on segments in which no effect is detectable."""
         compared, choice = self.comparison, self.comparison.choice
         segment = choice.segment(self.share) or ()
-        regrets = {one.purpose.kind: one.regret for one in choice.losses}
+        regrets = {purpose.kind: loss for purpose, loss in choice.losses.items()}
         purpose = compared.request.optimize_for or "segments"
         seen = any(one.is_visible for one in segment) or not choice.overall[0].is_visible
         if seen or not segment or not purpose.startswith("segments") or "overall" not in regrets:
@@ -313,13 +305,20 @@ class PlanReport:
     notes: tuple[str, ...] = ()
 
     @property
+    def mechanisms(self) -> list[Mechanism]:
+        """The recommended mechanism of each question."""
+        return [one.comparison.choice.mechanism for one in self.questions]
+
+    @property
     def guarantee(self) -> Guarantee:
         """What all questions cost together."""
-        chosen = [
-            Question(space=one.space, mechanism=one.comparison.choice.mechanism)
-            for one in self.questions
-        ]
-        return total_guarantee(chosen, self.request.clusters.response)
+        return self.cost(self.mechanisms)
+
+    def cost(self, mechanisms: Sequence[Mechanism]) -> Guarantee:
+        """What some mechanisms of the questions cost together."""
+        pairs = zip(self.questions, mechanisms, strict=True)
+        asked = [Question(space=one.space, mechanism=mechanism) for one, mechanism in pairs]
+        return total_guarantee(asked, self.request.clusters.response)
 
     @property
     def epsilon(self) -> float:
@@ -330,20 +329,12 @@ class PlanReport:
     @property
     def releases_rows(self) -> bool:
         """Whether rows are published, so that each unit is asked one question with all of ε."""
-        return self.questions[0].comparison.choice.mechanism.releases_rows
+        return self.mechanisms[0].releases_rows
 
     @property
     def layout(self) -> Layout:
         """Clusters, arms and cell sizes."""
         return self.questions[0].layout
-
-    def as_text(self, width: int) -> str:
-        """The plan for terminals: the answer first."""
-        return to_screen(self.parts(), width)
-
-    def as_html(self) -> str:
-        """The plan for notebooks."""
-        return to_html(*self.parts())
 
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
@@ -426,8 +417,7 @@ class PlanReport:
             mechanisms: Those at another budget; by default the plan's.
             epsilon: That budget.
         """
-        planned_mechanisms = [one.comparison.choice.mechanism for one in self.questions]
-        chosen, whole = mechanisms or planned_mechanisms, epsilon or self.epsilon
+        chosen, whole = mechanisms or self.mechanisms, epsilon or self.epsilon
         labels = self.request.clusters.epsilon
         found = [("0-labels", spent_on("labels"), labels / whole)] if labels else []
         pairs = zip(self.questions, chosen, strict=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.space import metric_moments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,8 +80,18 @@ class Scenario:
         return len(self.space.metric_values()) > 1
 
     def moments(self) -> list[tuple[float, float]]:
-        """The mean and the standard deviation that are expected of each metric."""
-        return metric_moments(self.space, self.overall)
+        """The mean and the deviation to expect of each metric where its outcome is observed."""
+        every, ratios, found = self.space.metric_values(), self.space.of_observed(), []
+        for index, values in enumerate(every):
+            weights, origin = self.overall, 0.0
+            if index in ratios:
+                observed, origin = ratios[index]
+                weights = weights * every[observed]
+                weights = weights / max(float(weights.sum()), np.finfo(float).tiny)
+            mean = float(weights @ values)
+            spread = float(weights @ (values - mean) ** 2)
+            found.append((origin + mean, math.sqrt(spread)))
+        return found
 
 
 def uniform_baseline(space: CategorySpace) -> ExpectedOutcomes:
@@ -120,16 +129,10 @@ def histogram_baseline(
         raise ParameterError(f"within_share must lie in (0, 1], got {within_share}")
     if within_share == 1:
         return ExpectedOutcomes(kinds=probs[np.newaxis, np.newaxis])
-    weights = _kind_weights(cluster_sizes)
-    kinds = _kinds(space.metric_values()[0], probs, within_share, weights)
-    return ExpectedOutcomes(kinds=kinds[:, np.newaxis])
-
-
-def _kind_weights(cluster_sizes: IntArray | None) -> FloatArray:
-    """The share of all units in the clusters of each kind; axes `[kind]`."""
     sizes = np.ones(_KINDS) if cluster_sizes is None else cluster_sizes
     weights = np.bincount(np.arange(len(sizes)) % _KINDS, sizes, minlength=_KINDS)
-    return np.asarray(weights / weights.sum())
+    kinds = _kinds(space.metric_values()[0], probs, within_share, weights / weights.sum())
+    return ExpectedOutcomes(kinds=kinds[:, np.newaxis])
 
 
 def _kinds(

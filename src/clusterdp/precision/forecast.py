@@ -1,9 +1,14 @@
-"""One prediction of variance: what plans, previews and published pages expect of effects."""
+"""One prediction of variance: what plans, previews and published pages expect of effects.
+
+What to expect of an effect is a standard error, and what of it privacy costs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,8 +18,8 @@ from clusterdp.precision.closed_form import (
     calibrated_variances,
     published_noise,
 )
-from clusterdp.precision.prediction import ExpectedVariance
 from clusterdp.precision.row_noise import RowNoise
+from clusterdp.spec.purpose import BREAKDOWNS
 from clusterdp.statistics.contrasts import NoisyContrasts
 
 if TYPE_CHECKING:
@@ -26,6 +31,174 @@ if TYPE_CHECKING:
     from clusterdp.precision.closed_form import ArmLayout
     from clusterdp.precision.expected import Scenario
     from clusterdp.spec.purpose import Purpose
+
+
+# What is shown in place of a detectable effect that is larger than any effect can be.
+UNSEEN = "none"
+# Two-sided 5% test, 80% power.
+_TESTED, _POWER = 0.975, 0.8
+
+
+class Prediction(NamedTuple):
+    """What the standard error of an effect should be, and what of it privacy costs.
+
+    Of several treatments, the least certain one.
+
+    Attributes:
+        std_error: The standard error.
+        sampling_std_error: The same from true outcomes.
+        privacy_std_error: What privacy adds, in squares.
+        largest_effect: The largest effect that is possible: the range of the metric.
+        degrees: Degrees of freedom that are expected of it; infinite if intervals are normal.
+        sampling_degrees: The same from true outcomes.
+    """
+
+    std_error: float
+    sampling_std_error: float
+    privacy_std_error: float
+    largest_effect: float = math.inf
+    degrees: float = math.inf
+    sampling_degrees: float = math.inf
+
+    @classmethod
+    def from_variances(
+        cls,
+        sampling: FloatArray,
+        privacy: FloatArray,
+        largest_effect: float = math.inf,
+        degrees: tuple[FloatArray, FloatArray] | None = None,
+    ) -> Prediction:
+        """From variances of every treatment; axes `[treatment]`.
+
+        Args:
+            sampling: From true outcomes.
+            privacy: What privacy adds.
+            largest_effect: The range of the metric.
+            degrees: Degrees of freedom, and those from true outcomes; None if there are many.
+        """
+        total = sampling + privacy
+        worst = int(np.argmax(total))
+        return cls(
+            math.sqrt(total[worst]),
+            math.sqrt(sampling[worst]),
+            math.sqrt(privacy[worst]),
+            largest_effect,
+            *(() if degrees is None else (float(one[worst]) for one in degrees)),
+        )
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Everything about it as plain values; no degrees of freedom where intervals are normal."""
+        known = self._asdict()
+        for name in ("degrees", "sampling_degrees"):
+            known[name] = None if math.isinf(known[name]) else known[name]
+        return {**known, "detectable_effect": self.detectable_effect}
+
+    @property
+    def detectable_effect(self) -> float:
+        """The smallest effect that a two-sided 5% test finds with 80% probability."""
+        return _detectable(self.degrees) * self.std_error
+
+    @property
+    def detectable_without_privacy(self) -> float:
+        """The same from true outcomes."""
+        return _detectable(self.sampling_degrees) * self.sampling_std_error
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether some possible effect can be detected."""
+        return self.detectable_effect <= self.largest_effect
+
+    @property
+    def is_visible_without_privacy(self) -> bool:
+        """The same from true outcomes."""
+        return self.detectable_without_privacy <= self.largest_effect
+
+
+def _detectable(degrees: float) -> float:
+    """How many standard errors an effect has that is found."""
+    if math.isinf(degrees):
+        return NormalDist().inv_cdf(_TESTED) + NormalDist().inv_cdf(_POWER)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, _TESTED) + stdtrit(degrees, _POWER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExpectedVariance:
+    """Variances that are expected of effects on one metric; `...` are alternatives.
+
+    Targets are everyone, then the groups of each breakdown; everyone alone where no rows are
+    published. Predictions are of one alternative, without `...`.
+
+    Attributes:
+        sampling: Of effects from true outcomes; axes `[target, treatment]`.
+        privacy: What privacy adds; axes `[..., target, treatment]`.
+        by_rows: What privacy adds for everyone by rows alone, axes `[..., treatment]`; None if no
+            rows are published.
+        largest_effect: The largest effect that is possible: the range of the metric.
+        between: The part of sampling that is between groups which were assigned as a whole; axes
+            `[treatment]`.
+        degrees: Degrees of freedom that such groups leave, with noise of privacy on what each adds,
+            axes `[..., treatment]`, and without. None if units were assigned.
+    """
+
+    sampling: FloatArray
+    privacy: FloatArray
+    by_rows: FloatArray | None
+    largest_effect: float
+    between: FloatArray | float = 0.0
+    degrees: tuple[FloatArray, FloatArray] | None = None
+
+    @property
+    def overall(self) -> Prediction:
+        """Of the overall effect."""
+        return self.of_target(0)
+
+    def of_target(self, target: int) -> Prediction:
+        """Of everyone (0), or of a group."""
+        return self._prediction(self.sampling[target], self.privacy[target])
+
+    def segment(self, share: float) -> Prediction | None:
+        """Of a segment with this share of every cell; None if no rows are published.
+
+        Calibration moves a segment as it moves everyone, and only rows tell the two apart.
+        """
+        if self.by_rows is None:
+            return None
+        privacy = self.privacy[0] + (1 / share - 1) * self.by_rows
+        sampling = (self.sampling[0] - self.between) / share + self.between
+        return self._prediction(sampling, privacy)
+
+    def least_certain(self, purpose: Purpose, layout: Layout) -> Prediction:
+        """Of what a purpose is about: of the groups of a breakdown, the least certain one."""
+        if purpose.kind != BREAKDOWNS or self.by_rows is None:
+            return self.segment(purpose.share) or self.overall
+        targets, _ = purpose.groups(layout)
+        return max(map(self.of_target, targets), key=lambda one: one.std_error)
+
+    def of_purpose(self, purpose: Purpose, layout: Layout) -> FloatArray:
+        """The variance that a purpose is judged by; axes `[..., treatment]`.
+
+        Of a breakdown it is the average over groups, each counted by its share of the units.
+        Groups that were assigned are few, and noise hides how they differ: that makes intervals
+        longer, and the variance count for more.
+        """
+        variances = self.sampling + self.privacy
+        found = variances[..., 0, :]
+        if self.by_rows is not None and purpose.kind == BREAKDOWNS:
+            targets, shares = purpose.groups(layout)
+            found = np.einsum("g,...gt->...t", shares, variances[..., targets, :])
+        elif self.by_rows is not None:
+            rows = self.by_rows + self.sampling[0] - self.between
+            found = found + (1 / purpose.share - 1) * rows
+        if self.degrees is None:
+            return found
+        from scipy.special import stdtrit
+
+        return np.asarray(found * stdtrit(self.degrees[0], _TESTED) ** 2)
+
+    def _prediction(self, sampling: FloatArray, privacy: FloatArray) -> Prediction:
+        return Prediction.from_variances(sampling, privacy, self.largest_effect, self.degrees)
 
 
 # Of more clusters than this, some stand for all where each takes long; it changes the third digit.
@@ -44,8 +217,10 @@ def predict(
     """
     layout, space = scenario.layout, scenario.space
     if not mechanism.releases_rows:
-        metrics = range(len(space.metric_values()))
-        return tuple(_by_statistics(mechanism, scenario, metric) for metric in metrics)
+        return tuple(
+            _by_statistics(mechanism, scenario, metric, values)
+            for metric, values in enumerate(space.metric_values())
+        )
     prior = mechanism.settled_rows(space).public_prior(space)
     return Forecast(scenario, prior, mechanism.asked_share)(
         arm_cells(layout, mechanism.total_weights(layout)),
@@ -56,10 +231,8 @@ def predict(
 
 def predict_quickly(mechanism: Mechanism, scenario: Scenario) -> tuple[ExpectedVariance, ...]:
     """As `predict`; a public channel is interpolated, not designed for the very ε of its rows."""
-    with_rows = mechanism.releases_rows
-    return predict(
-        mechanism, scenario, RowNoise.interpolated(mechanism, scenario) if with_rows else None
-    )
+    noise = RowNoise.interpolated(mechanism, scenario) if mechanism.releases_rows else None
+    return predict(mechanism, scenario, noise)
 
 
 def purpose_variances(
@@ -224,16 +397,24 @@ def _group_degrees(
     return np.asarray(np.maximum(layout.against_control(variances) ** 2 / uncertain, 1.0))
 
 
-def _by_statistics(mechanism: Mechanism, scenario: Scenario, metric: int) -> ExpectedVariance:
+def _by_statistics(
+    mechanism: Mechanism, scenario: Scenario, metric: int, values: FloatArray
+) -> ExpectedVariance:
     """What to expect of a metric where statistics alone are published."""
-    layout, values = scenario.layout, scenario.space.metric_values()[metric]
-    everyone, span = replace(layout, breakdowns=()), float(np.ptp(values))
-    sampling = sampling_variances(everyone, unit_spread(layout, scenario.probs, values))
+    layout, span = scenario.layout, float(np.ptp(values))
     if mechanism.find(NoisyContrasts) is not None:
-        sampling = _largest_sampling(everyone, span)
+        # Contrasts do not tell how outcomes spread, and estimates from them alone print the largest
+        # variances that are possible: in an interval, span²/4 of a unit (Popoviciu).
+        sizes = layout.sizes.sum(axis=1, keepdims=True)
+        largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)
+        sampling = (layout.mean_weights * largest).sum(axis=0, keepdims=True)
+    else:
+        everyone = replace(layout, breakdowns=())
+        sampling = sampling_variances(everyone, unit_spread(layout, scenario.probs, values))
     chosen = layout.clusters_by_size(_CLUSTERS)
-    some = layout.of_clusters(chosen)
-    noise = mechanism.statistics[0].contrast_variance(some, scenario.space, metric)
+    noise = mechanism.statistics[0].contrast_variance(
+        layout.of_clusters(chosen), scenario.space, metric
+    )
     shares = layout.cluster_shares[chosen]
     stand_for = len(layout.clusters) / len(chosen)
     return ExpectedVariance(
@@ -242,13 +423,3 @@ def _by_statistics(mechanism: Mechanism, scenario: Scenario, metric: int) -> Exp
         by_rows=None,
         largest_effect=span,
     )
-
-
-def _largest_sampling(layout: Layout, span: float) -> FloatArray:
-    """The largest possible variances of means, which estimates from contrasts alone print.
-
-    Contrasts do not show how outcomes spread. In an interval it is at most span²/4 (Popoviciu).
-    """
-    sizes = layout.sizes.sum(axis=1, keepdims=True)
-    largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)
-    return np.asarray((layout.mean_weights * largest).sum(axis=0, keepdims=True))

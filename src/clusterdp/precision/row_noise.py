@@ -83,8 +83,7 @@ class RowNoise(NamedTuple):
         """The same quickly: a public channel is not designed for the very ε of its rows."""
         if not mechanism.designs_rows or mechanism.find(NoisyCounts) is not None:
             return cls.designed(mechanism, scenario)
-        epsilon = mechanism.row_epsilon(scenario.space)
-        return NoiseCurve(mechanism, scenario)(np.array(epsilon))
+        return NoiseCurve(mechanism, scenario)(np.array(mechanism.row_epsilon(scenario.space)))
 
 
 class NoiseCurve:

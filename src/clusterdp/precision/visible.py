@@ -11,7 +11,7 @@ import numpy as np
 
 from clusterdp._text import two_digits
 from clusterdp.document.model import Table
-from clusterdp.precision.prediction import UNSEEN, Prediction
+from clusterdp.precision.forecast import UNSEEN, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Breakdown, Layout
     from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.forecast import ExpectedVariance
 
 
 # Segments that are shown, by their share of the units.
 SEGMENTS = (0.5, 0.25, 0.1, 0.05, 0.01)
-# Of a breakdown with more groups than this, the largest are shown.
+# Of a breakdown with more groups than this, or of more clusters, the largest are shown.
 _MOST_GROUPS = 12
 _LONGEST_NAME = 34
-# Of more clusters than this, the largest are shown.
-_MOST_CLUSTERS = 12
 
 
 # Columns of a table of minimum detectable effects that fit a terminal.
@@ -106,18 +104,16 @@ def visible_targets(
         shares: Of the segments.
     """
     found = [VisibleEffect("all units", 1.0, tuple(one.overall for one in precisions))]
-    if precisions[0].by_rows is None:
-        return found
     first = 1
-    for breakdown in layout.breakdowns:
+    for breakdown in layout.breakdowns if precisions[0].by_rows is not None else ():
         for group in _shown(breakdown):
             predictions = tuple(one.of_target(first + group) for one in precisions)
             found.append(VisibleEffect(group_name(breakdown, group), None, predictions))
         first += len(breakdown.sizes)
     for share in shares:
         of_share = [one.segment(share) for one in precisions]
-        predictions = tuple(one for one in of_share if one is not None)
-        found.append(VisibleEffect(share_name(share), share, predictions))
+        if predictions := tuple(one for one in of_share if one is not None):
+            found.append(VisibleEffect(share_name(share), share, predictions))
     return found
 
 
@@ -177,16 +173,12 @@ def visible_rows(
     seen: Sequence[VisibleEffect], metric: ShownMetric, place: int
 ) -> list[tuple[str, ...]]:
     """The table of one metric: a header, then a row for each target."""
-    rows = [
-        (
-            one.name,
-            metric.change(one.predictions[place].std_error),
-            metric.detectable(one.predictions[place]),
-            metric.detectable_without_privacy(one.predictions[place]),
-        )
-        for one in seen
-    ]
-    return [("", "SE", "MDE", "MDE without privacy"), *rows]
+    rows: list[tuple[str, ...]] = [("", "SE", "MDE", "MDE without privacy")]
+    for one in seen:
+        found = one.predictions[place]
+        mde = metric.detectable(found), metric.detectable_without_privacy(found)
+        rows.append((one.name, metric.change(found.std_error), *mde))
+    return rows
 
 
 def unseen_notes(metrics: Sequence[ShownMetric], overall: Sequence[Prediction]) -> list[str]:
@@ -195,17 +187,15 @@ def unseen_notes(metrics: Sequence[ShownMetric], overall: Sequence[Prediction]) 
     for metric, one in zip(metrics, overall, strict=True):
         if one.is_visible:
             continue
-        needed = metric.change(one.detectable_effect)
-        note = (
-            f"No change in {metric.name} is detectable, even among all units: the largest possible "
-            f"is {metric.change(one.largest_effect)}, and the MDE is {needed}."
-        )
+        remedy = "That is so without privacy, too. Add units."
         if one.is_visible_without_privacy:
             without = metric.change(one.detectable_without_privacy)
-            note += f" Without privacy it is {without}. Raise ε, or add units."
-        else:
-            note += " That is so without privacy, too. Add units."
-        notes.append(note)
+            remedy = f"Without privacy it is {without}. Raise ε, or add units."
+        notes.append(
+            f"No change in {metric.name} is detectable, even among all units: the largest possible "
+            f"is {metric.change(one.largest_effect)}, and the MDE is "
+            f"{metric.change(one.detectable_effect)}. {remedy}"
+        )
     return notes
 
 
@@ -239,11 +229,6 @@ class TrueClusters(NamedTuple):
     column: str
     response: ClusterResponse
 
-    @property
-    def epsilon(self) -> float:
-        """What labels take of the budget."""
-        return self.response.guarantee().epsilon
-
     def effects(
         self, precisions: Sequence[ExpectedVariance], layout: Layout
     ) -> list[VisibleEffect]:
@@ -255,8 +240,12 @@ class TrueClusters(NamedTuple):
         """
         if precisions[0].by_rows is None:
             return []
-        n_units, inflated = self._counted(layout)
-        largest = np.argsort(-n_units.sum(axis=1), kind="stable")[:_MOST_CLUSTERS]
+        weights = self.response.inverse(layout.clusters)
+        # Where labels amount to less than one unit, one unit is assumed.
+        n_units = np.maximum(weights.T @ layout.sizes, 1.0)
+        # Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
+        inflated = (weights.T**2 @ layout.sizes) / n_units**2
+        largest = np.argsort(-n_units.sum(axis=1), kind="stable")[:_MOST_GROUPS]
         whole = layout.against_control(1 / layout.sizes.sum(axis=0))
         found = []
         for place in sorted(largest.tolist()):
@@ -266,16 +255,6 @@ class TrueClusters(NamedTuple):
             name = short_name(f"{self.column}={layout.clusters[place]}")
             found.append(VisibleEffect(name, None, predictions))
         return found
-
-    def _counted(self, layout: Layout) -> tuple[FloatArray, FloatArray]:
-        """Units of true clusters as labels show them, and Σw²/(Σw)²; axes `[cluster, arm]`.
-
-        Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
-        """
-        weights = self.response.inverse(layout.clusters)
-        # Where labels amount to less than one unit, one unit is assumed.
-        n_units = np.maximum(weights.T @ layout.sizes, 1.0)
-        return n_units, (weights.T**2 @ layout.sizes) / n_units**2
 
 
 def _prediction(one: ExpectedVariance, true: FloatArray, noisy: FloatArray) -> Prediction:

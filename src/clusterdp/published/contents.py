@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from clusterdp.document.model import Table
     from clusterdp.outcomes.declaration import Outcome
     from clusterdp.outcomes.finite import OutcomeSpace
-    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.forecast import ExpectedVariance
     from clusterdp.precision.visible import ShownMetric, VisibleEffect
     from clusterdp.published.manifest import Manifest
     from clusterdp.spec.columns import Columns

@@ -259,7 +259,7 @@ def _find_files(source: str) -> list[Path]:
             return [path]
         if path.is_dir():
             none = f"the folder {path} holds no files"
-            # At any depth, but for what other tools leave beside their data.
+            # At any depth, but for what other tools leave next to their data.
             found = [
                 entry
                 for entry in sorted(path.rglob("*"))

@@ -15,6 +15,9 @@ from clusterdp.outcomes.metric import OBSERVED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    # The rule of each outcome, by its name.
+    Aggregates = Mapping[str, str]
+
 # An outcome that may be missing, 0 where it is, has the name of the outcome and this.
 TIMES_OBSERVED = "_times_observed"
 # The name of the question that a row of a published table is about, where there are several.
@@ -52,7 +55,7 @@ PUBLISHED_COLUMNS = frozenset(
 )
 
 
-def check_name(name: str) -> None:
+def _check_name(name: str) -> None:
     """Raise a DataError if a column cannot be named in documents and on terminals."""
     if "`" in name or not all(map(is_plain, name)):
         raise DataError(
@@ -121,7 +124,7 @@ class Columns:
         own = () if self.true_cluster is None else (self.true_cluster,)
         names = [*self.public, *own, *self.outcomes]
         for name in names:
-            check_name(name)
+            _check_name(name)
         if len(set(names)) < len(names):
             raise DataError(
                 "unit, arm, cluster, outcomes and passthrough columns must all differ, got "
@@ -270,9 +273,6 @@ RULES = {
 }
 # The rule of a private cluster: the value that all rows of a unit have; missing if they differ.
 COMMON = "common"
-if TYPE_CHECKING:
-    # The rule of each outcome, by its name.
-    Aggregates = Mapping[str, str]
 
 
 def parse_aggregates(texts: Iterable[str], outcomes: tuple[str, ...]) -> dict[str, str]:

@@ -34,6 +34,7 @@ from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 SUFFIX, LOCK_SUFFIX = ".toml", ".lock"
 # Where a table, its budget and its folder are.
@@ -41,6 +42,7 @@ _PLACED = ("input", "ledger", "population", "out")
 # Options that are paths.
 _PATHS = ("input", "ledger", "labels_from", "out")
 _HEADER = "# experiment.toml: one experiment, declared once. Paths are relative to this file.\n\n"
+_WORD = re.compile(r"'([^']+)'|\b(\w+)\b")
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*[.=]""")
 
@@ -88,15 +90,10 @@ class ExperimentFile:
             for (section, key), line in lines.items()
             if (name := key if section == OUTCOMES else SECTIONS.get(section, {}).get(key))
         }
-        made = cls(
-            path=place,
-            checksum=hashlib.sha256(text.encode()).hexdigest(),
-            options=Options(),
-            lines=by_name,
-        )
-        with made.locating():
+        with _locating(place, by_name):
             options = parse_options(named)
-        return cls(path=place, checksum=made.checksum, options=options, lines=by_name)
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        return cls(path=place, checksum=checksum, options=options, lines=by_name)
 
     @property
     def lock(self) -> Path:
@@ -109,23 +106,22 @@ class ExperimentFile:
         given = {name: getattr(self.options, name) for name in _PLACED}
         return {name: value for name, value in given.items() if value is not None}
 
-    @contextmanager
-    def locating(self) -> Iterator[None]:
+    def locating(self) -> AbstractContextManager[None]:
         """Add the line of the file to errors about options and outcomes that it has."""
-        try:
-            yield
-        except (DataError, ParameterError) as error:
-            if type(error) not in (DataError, ParameterError):
-                raise
-            raise_alone(type(error)(f"{_at(self.path, self._line_of(str(error)))}: {error}"))
+        return _locating(self.path, self.lines)
 
-    def _line_of(self, message: str) -> int | None:
-        """The line of the first option or outcome that a message names."""
-        for word in re.finditer(r"'([^']+)'|\b(\w+)\b", message):
-            name = word[1] or word[2]
-            if name in self.lines:
-                return self.lines[name]
-        return None
+
+@contextmanager
+def _locating(path: Path, lines: Mapping[str, int]) -> Iterator[None]:
+    """Add the line of the first option or outcome that an error names, given the line of each."""
+    try:
+        yield
+    except (DataError, ParameterError) as error:
+        if type(error) not in (DataError, ParameterError):
+            raise
+        words = (word[1] or word[2] for word in re.finditer(_WORD, str(error)))
+        line = next((lines[word] for word in words if word in lines), None)
+        raise_alone(type(error)(f"{_at(path, line)}: {error}"))
 
 
 def write_experiment(options: Options, path: Path) -> None:
@@ -149,10 +145,7 @@ def write_new(path: Path, text: str) -> None:
         OutputError: If it is there, or cannot be written.
     """
     refuse_existing(path)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+    _write(path, text)
 
 
 def refuse_existing(path: Path) -> None:
@@ -176,8 +169,12 @@ def write_lock(options: Options, path: Path, remarks: list[str]) -> None:
         f"{name} = {json.dumps(value, ensure_ascii=False)}"
         for name, value in options.to_dict().items()
     ]
+    _write(path, "\n".join(lines) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.space import CategorySpace
 
-
-if TYPE_CHECKING:
     Arrays = Mapping[str, npt.NDArray[Any]]
     # Sums of metrics, and of their squares as in `MetricLattice.squares`; last axis `[metric]`.
     SumPair = tuple[IntArray, IntArray]

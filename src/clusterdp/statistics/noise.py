@@ -170,7 +170,9 @@ def add_exact_noise(values: IntArray, scale: float, widths: tuple[int, ...] = AL
         noisy = _add_laplace(flat, scale)
     else:
         n_geometric = len(flat) // len(widths) * (len(widths) + 1)
-        vectors = draw_exactly(widths, scale, _geometric(n_geometric, scale))
+        # Laplace noise z, or −z − 1 where z < 0, has P(g) ∝ exp(−g/scale), g ≥ 0.
+        geometric = [one if one >= 0 else ~one for one in _add_laplace([0] * n_geometric, scale)]
+        vectors = draw_exactly(widths, scale, geometric)
         noise = itertools.chain.from_iterable(vectors)
         sums = (value + one for value, one in zip(flat, noise, strict=True))
         noisy = [min(max(one, _SMALLEST), _LARGEST) for one in sums]
@@ -194,11 +196,6 @@ def _add_laplace(values: list[int], scale: float) -> list[int]:
     # OpenDP draws one after another, outside of Python: threads draw some each.
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(itertools.chain.from_iterable(threads.map(measurement, parts)))
-
-
-def _geometric(n_drawn: int, scale: float) -> list[int]:
-    """Variables with P(g) ∝ exp(−g/scale), g ≥ 0: Laplace noise z, or −z − 1 where z < 0."""
-    return [one if one >= 0 else ~one for one in _add_laplace([0] * n_drawn, scale)]
 
 
 def simulated_noise(rng: np.random.Generator) -> NoiseSource:

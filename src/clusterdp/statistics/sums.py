@@ -73,10 +73,6 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         """The noise at which all sums and squares together cost ε."""
         return sum_noise(space, self.epsilon, self.largest_weight)
 
-    def variance(self, space: CategorySpace, metric: int) -> float:
-        """The noise variance of sums of a metric."""
-        return self.noise(space).variance(space, metric)
-
     def weights(self, layout: Layout) -> IntArray:
         """What a unit of each cell counts; axes `[cluster, arm]`."""
         return np.ones_like(layout.sizes)
@@ -262,7 +258,7 @@ class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
 
     def cell_sum_variance(self, space: CategorySpace, metric: int = 0) -> float:
         """The noise variance of cell sums."""
-        return self.variance(space, metric)
+        return self.noise(space).variance(space, metric)
 
 
 _LEAST_NOISE, _MOST_NOISE = 4.0**-8, 4.0**12

@@ -128,8 +128,7 @@ class _Search:
 
     def is_settled(self) -> bool:
         """Whether prices promise hardly more than the bound."""
-        promised = self.promised - self.program.spread
-        return self.promised - self.bound <= self.goal * promised
+        return self.promised - self.bound <= self.goal * (self.promised - self.program.spread)
 
     def is_near(self) -> bool:
         """Whether the best mixture costs hardly more than the bound."""
@@ -162,7 +161,8 @@ class _Search:
 
     def proof(self) -> PricedSets | None:
         """Every set priced at the best prices, if the bound is not proved and can be."""
-        if self.bound == self.proved or not pricing.can_be_exact(self.program):
+        n_sets = pricing.n_sets_to_price(self.program)
+        if self.bound == self.proved or n_sets > pricing.MOST_AT_ALL:
             return None
         return pricing.price_exactly(self.program, self.best)
 
@@ -279,18 +279,15 @@ def _likeliest(program: ConeProgram, high: BoolArray, mass: FloatArray) -> Float
     return np.asarray(mass * program.levels(high).max(axis=1))
 
 
-def _equations(program: ConeProgram, full: ReducedMixture) -> FloatArray:
-    """What a unit of each mass adds to probabilities and means; axes `[equation, step]`."""
-    levels = program.levels(full.high).T
-    return np.vstack([levels, *[levels * output for output in full.outputs.T]])
-
-
 def _eliminated(program: ConeProgram, full: ReducedMixture) -> FloatArray:
     """Masses of at most as many steps as there are equations, at no higher cost.
 
     Steps join in turn, likeliest first; as many as are too many are then emptied.
     """
-    equations, costs = _equations(program, full), (full.outputs**2).sum(axis=1)
+    # What a unit of each mass adds to probabilities and means; axes `[equation, step]`.
+    levels = program.levels(full.high).T
+    equations = np.vstack([levels, *[levels * output for output in full.outputs.T]])
+    costs = (full.outputs**2).sum(axis=1)
     order = np.argsort(-full.mass, kind="stable")
     mass = np.zeros(len(order))
     n_equations = len(equations)

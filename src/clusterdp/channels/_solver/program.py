@@ -201,7 +201,10 @@ def solve_cones(
     point = system.start()
     for _ in range(_MOST_STEPS):
         opened = system.opened(point)
-        if _is_within(point, opened, precision):
+        equations, slacks = (np.abs(one).max() for one in opened[:2])
+        # The gap is as small as wanted, and what is open is negligible.
+        is_closed = equations <= _EQUATIONS * precision and slacks <= precision
+        if is_closed and point.gap <= precision:
             break
         stepped = system.step(point, opened, precision)
         if stepped is None:
@@ -215,16 +218,6 @@ def solve_cones(
     moved = point.mass[:, np.newaxis] * system.means(point.prices) / 2
     reveals = _reveals(program, moved.T @ program.levels(high))
     return StepMixture(high, point.mass, moved, reveals, Prices(prices[0], prices[1:]))
-
-
-def _is_within(
-    point: _Point, opened: tuple[FloatArray, FloatArray, FloatArray], precision: float
-) -> bool:
-    """Whether the gap is as small as wanted, and what is open is negligible compared with it."""
-    equations, slacks = (np.abs(one).max() for one in opened[:2])
-    return bool(
-        point.gap <= precision and equations <= _EQUATIONS * precision and slacks <= precision
-    )
 
 
 def _reveals(program: ConeProgram, means: FloatArray) -> FloatArray:

@@ -236,7 +236,7 @@ def _free_direction(mean: FloatArray) -> FloatArray:
 # Up to this many categories all sets can be looked at.
 MOST_FOR_EXACT_PRICING = 16
 # Up to so many sets pricing is exact in every round, and up to so many at the end.
-_MOST_EVERY_ROUND, _MOST_AT_ALL = 2**17, 2**26
+_MOST_EVERY_ROUND, MOST_AT_ALL = 2**17, 2**26
 # Sets returned at most.
 _MOST_RETURNED = 400
 # An excess up to this counts as zero.
@@ -266,11 +266,6 @@ def n_sets_to_price(program: ConeProgram) -> int:
     if program.n_categories <= MOST_FOR_EXACT_PRICING:
         return min(cells, 1 << program.n_categories)
     return cells
-
-
-def can_be_exact(program: ConeProgram) -> bool:
-    """Whether exact pricing is possible at all."""
-    return n_sets_to_price(program) <= _MOST_AT_ALL
 
 
 def price(program: ConeProgram, prices: Prices, mixture: StepMixture) -> PricedSets:

@@ -195,33 +195,14 @@ def plain_design(
     Returns:
         Weights over TABLE_TOTAL, axes `[true, released]`, and outputs `[metric, released]`.
     """
-    if len(values) > 1:
-        return k_ary_response(values, max_ratio)
-    table, numbers = plain_channel(prior, values[0], max_ratio)
-    return table, numbers[np.newaxis]
-
-
-def plain_channel(
-    prior: FloatArray, values: FloatArray, max_ratio: Fraction
-) -> tuple[IntArray, FloatArray]:
-    """The better of the two for one metric.
-
-    Args:
-        prior: How likely outcomes are thought to be; axes `[outcome]`.
-        values: The outcome values; axes `[outcome]`.
-        max_ratio: No output is likelier than this many times under another outcome.
-
-    Returns:
-        Weights over TABLE_TOTAL, axes `[true, released]`, and outputs.
-    """
-    made = [two_points(values, max_ratio)]
-    if len(values) <= _MOST_K_ARY:
-        made.append(k_ary(values, max_ratio))
+    made = [two_points(values[0], max_ratio)] if len(values) == 1 else []
+    if not made or len(prior) <= _MOST_K_ARY:
+        made.append(k_ary_response(values, max_ratio))
     return min(made, key=lambda channel: _expected_square(prior, values, *channel))
 
 
 def two_points(values: FloatArray, max_ratio: Fraction) -> tuple[IntArray, FloatArray]:
-    """Duchi's two-point mechanism; returns as `plain_channel`, outputs increasing."""
+    """Duchi's two-point mechanism for one metric; returns as `plain_design`, outputs increasing."""
     exact = [Fraction(value) for value in values.tolist()]
     least, largest = min(exact), max(exact)
     low, high = _weights(2, max_ratio)
@@ -229,14 +210,8 @@ def two_points(values: FloatArray, max_ratio: Fraction) -> tuple[IntArray, Float
     upper = np.array([low + round((value - least) * rise) for value in exact])
     middle = (least + largest) / 2
     reach = (largest - least) / 2 * Fraction(TABLE_TOTAL, high - low)
-    outputs = np.array([float(middle - reach), float(middle + reach)])
+    outputs = np.array([[float(middle - reach), float(middle + reach)]])
     return np.stack([TABLE_TOTAL - upper, upper], axis=1), outputs
-
-
-def k_ary(values: FloatArray, max_ratio: Fraction) -> tuple[IntArray, FloatArray]:
-    """k-ary randomized response for one metric; returns as `plain_channel`."""
-    table, outputs = k_ary_response(values[np.newaxis], max_ratio)
-    return table, outputs[0]
 
 
 def k_ary_response(values: FloatArray, max_ratio: Fraction) -> tuple[IntArray, FloatArray]:
@@ -265,5 +240,5 @@ def _weights(n_outputs: int, max_ratio: Fraction) -> tuple[int, int]:
 def _expected_square(
     prior: FloatArray, values: FloatArray, table: IntArray, outputs: FloatArray
 ) -> float:
-    distance = outputs - values[:, np.newaxis]
-    return float(prior @ (table * distance**2).sum(axis=1))
+    distance = outputs[:, np.newaxis] - values[..., np.newaxis]
+    return float(((table * distance**2).sum(axis=-1) @ prior).sum())

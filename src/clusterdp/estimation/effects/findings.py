@@ -10,7 +10,7 @@ A family has effects of one kind: overall effects, effects in segments, or diffe
 segments; adjusted ones apart, because one of the two is reported. What varies within a family is
 declared: arms, segments, metrics. Effects without an interval count for nothing.
 
-Which effect to report, where there is an adjusted one beside a plain one.
+Which effect to report, where there is an adjusted one next to a plain one.
 
 Slopes count the less, the noisier they are (see `adjustment`), so that an adjusted effect is hardly
 ever known worse. The choice follows from numbers of units, never from the effects.
@@ -397,7 +397,7 @@ def mark_reported(effects: Sequence[Effect], n_slopes: float) -> list[Effect]:
     """The same effects; of a plain and an adjusted one, one is marked.
 
     Args:
-        effects: Plain ones, and adjusted ones beside some of them.
+        effects: Plain ones, and adjusted ones next to some of them.
         n_slopes: How many slopes each arm has; infinite if plain effects are to be reported.
     """
     fewest = _UNITS_PER_SLOPE * n_slopes

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from clusterdp.document.text import aligned, fitted, remark, wrapped
-from clusterdp.document.text_chart import interval_lines
+from clusterdp.document.text import aligned, fitted, interval_lines, remark, wrapped
 from clusterdp.estimation.effects.effect import Effect, plain_label
 from clusterdp.estimation.effects.findings import Findings
 from clusterdp.estimation.report import sentences
