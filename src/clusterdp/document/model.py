@@ -93,7 +93,7 @@ class Items(NamedTuple):
 
 
 def as_notes(texts: Sequence[str]) -> list[Items]:
-    """Notes to a reader; nothing where there are none."""
+    """Notes to a reader; an empty list without notes."""
     return [Items(texts, mark="note: ")] if texts else []
 
 

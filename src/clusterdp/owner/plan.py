@@ -362,7 +362,7 @@ def release_request(
     Args:
         given: The options of the release.
         plan: Its plan, or the path of a lock; None for none, or for the lock of the experiment.
-        experiment: The experiment file that is released; None if there is none.
+        experiment: The experiment file that is released; None without a file.
         named: What the owner calls an option: its keyword, or its flag.
 
     Raises:

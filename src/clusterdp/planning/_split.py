@@ -1,6 +1,6 @@
 """How much of ε goes to noisy counts, to each level of noisy sums, and to rows.
 
-A plan serves its purposes alike: it keeps the largest regret small, which is the predicted standard
+A plan balances its purposes: it keeps the largest regret small, which is the predicted standard
 error for a purpose over that of the best plan for that purpose alone. Variances of many splits are
 predicted at once.
 """

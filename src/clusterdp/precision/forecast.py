@@ -161,7 +161,7 @@ class ExpectedVariance:
     def segment(self, share: float) -> Prediction | None:
         """Of a segment with this share of every cell; None if no rows are published.
 
-        Calibration moves a segment as it moves everyone, and only rows tell the two apart.
+        Calibration moves a segment as it moves everyone, and only rows distinguish the two.
         """
         if self.by_rows is None:
             return None

@@ -3,7 +3,7 @@
 The privacy promise is per row, so ids are checked to be unique.
 
 Databases number people one after another, so most integer ids lie close together: a byte for each
-that there could be tells which were seen. To mark one takes a tenth of the time that it takes to
+that there could be shows which were seen. To mark one takes a tenth of the time that it takes to
 find its hash among others, and as much memory at most. Of ids that are far from these, and of text,
 hashes are compared.
 

@@ -115,7 +115,7 @@ def scan_files(source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
 
 @contextmanager
 def _found(source: NamedSource) -> Iterator[tuple[FoundFiles, str]]:
-    """The files of a source, and what kind they are of; errors of Polars quote no value then."""
+    """The files of a source, and their kind; errors of Polars quote no value then."""
     import polars as pl
 
     found: FoundFiles = (

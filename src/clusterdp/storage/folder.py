@@ -228,7 +228,7 @@ class LocalFolder:
     def staged(self, claim: str) -> Iterator[Staged]:  # noqa: ARG002 - a lock distinguishes runs
         """A private folder next to it that becomes it when the block ends without an error.
 
-        Whatever happens before, it does not exist; what an earlier run left behind is removed. A
+        Before that it does not exist; what an earlier run left behind is removed. A
         second run for the same place does not wait: it gets an error.
 
         Raises:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# What a release depends on, whatever a session is set to.
+# What a release depends on, in any session.
 _SETTINGS = {
     # Few rows, for a row can be a parcel, and no limit in bytes: to compare with one, Spark would
     # add up what a batch holds at every row, which takes longer than all else that it does.

@@ -332,7 +332,7 @@ def metric_function(metric: Metric, space: Categories) -> CategoryFunction:
     """A metric as a function of the category.
 
     Raises:
-        ParameterError: If categories do not tell it.
+        ParameterError: If categories do not identify it.
     """
     declared, name = space.declared, str(metric)
     if metric in declared.metrics:
