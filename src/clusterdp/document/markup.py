@@ -1,6 +1,6 @@
 """Documents as markup: Markdown, HTML for notebooks, and self-contained pages.
 
-Pages are made by Jinja2. Whatever is put into a template is plain, and escaped unless the template
+Pages are made by Jinja2. Every value in a template is plain, and escaped unless the template
 is a text (`.txt`); a name that was not given is an error. Pages extend `base.html`; `parts.html`
 has what they share; `document.html` shows a `Document`. A page has scripts only if it fills the
 block `script`: the policy of all others forbids them.

@@ -379,9 +379,9 @@ class _Search:
         """The best splits so far among those that leave out the same levels."""
         most = _HOPELESS * objective(self.variances).min()
         for levels in np.unique(self.shares > 0, axis=0):
-            alike = ((self.shares > 0) == levels).all(axis=1)
-            if objective(self.variances[alike]).min() <= most:
-                yield _best(objective, self.shares[alike], self.variances[alike])
+            same = ((self.shares > 0) == levels).all(axis=1)
+            if objective(self.variances[same]).min() <= most:
+                yield _best(objective, self.shares[same], self.variances[same])
 
     def _around(self, centre: FloatArray, factor: float) -> list[tuple[float, ...]]:
         """Shares to try near those that were good; a level that was left out stays so."""

@@ -403,7 +403,7 @@ def _by_statistics(
     """What to expect of a metric where statistics alone are published."""
     layout, span = scenario.layout, float(np.ptp(values))
     if mechanism.find(NoisyContrasts) is not None:
-        # Contrasts do not tell how outcomes spread, and estimates from them alone print the largest
+        # Contrasts do not show how outcomes spread, and estimates from them alone print the largest
         # variances that are possible: in an interval, span²/4 of a unit (Popoviciu).
         sizes = layout.sizes.sum(axis=1, keepdims=True)
         largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)

@@ -396,16 +396,16 @@ class RowOrder:
 
 def _order_notice(cluster: str | None, *, keep_order: bool) -> str:
     """The warning about an order that reveals outcomes, or a private cluster."""
-    secret, alike = "outcomes", "within a cluster and arm, rows with the same outcome"
+    secret, rows = "outcomes", "within a cluster and arm, rows with the same outcome"
     if cluster is not None:
-        secret, alike = f"{cluster!r}", "rows of the same private cluster"
+        secret, rows = f"{cluster!r}", "rows of the same private cluster"
     order, remedy = (
         ("published row order", "release without keep_order")
         if keep_order
         else ("order of ids", "give units other ids")
     )
     return (
-        f"the {order} reveals {secret}: {alike} are grouped far more than by chance. Do not "
+        f"the {order} reveals {secret}: {rows} are grouped far more than by chance. Do not "
         f"share the folder; {remedy}"
     )
 

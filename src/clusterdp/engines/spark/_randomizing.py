@@ -57,7 +57,7 @@ _ROWS_PER_BATCH = 2**17
 NUMBER = "__clusterdp_number"
 
 
-# Names that no column of a user has: a file, its first row, and what tells where a row goes.
+# Names that no column of a user has: a file, its first row, and what shows where a row goes.
 _NAME, _FIRST, _GOES = "__clusterdp_name", "__clusterdp_first", "__clusterdp_goes"
 # How many files are asked at once how many rows they have.
 _AT_ONCE = 16

@@ -158,7 +158,7 @@ def weigh(  # noqa: PLR0913 - how cells are weighed
         estimator: How cells are weighed: unstratified, every unit of an arm counts the same.
         as_totals: Whether units are to have the weights that they have in totals.
         factors: What units count by noisy labels, axes `[cluster, arm]`, or `[cluster, 1]` in all
-            arms alike; None if cells are compared as they are.
+            arms; None if cells are compared as they are.
     """
     if factors is None and estimator == "stratified":
         return weigh_cells(sizes, layout, arms, as_totals=as_totals)
