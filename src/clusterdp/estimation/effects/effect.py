@@ -33,7 +33,7 @@ def segment_label(segment: Segment) -> str:
 
 
 def plain_label(label: object) -> str:
-    """A label in one line, whatever it holds."""
+    """Any label in one line."""
     return plain_text(str(label))
 
 
