@@ -402,7 +402,7 @@ REFUSED = {
     "no such file": ("nowhere.parquet", (), "there is no file"),
     "another kind": ("t.arrow", (), "unsupported file type for Spark"),
     "DuckDB": ("duckdb://", ("--query", "select 1"), "read by the local engine"),
-    "a broken row": ("broken.csv", (), "cannot be read"),
+    "a broken row": ("broken.csv", (), "rows that differ in type"),
     "no such engine": ("t.arrow", ("--engine", "flink"), "engine must be local or spark"),
     "a master of nothing": ("t.arrow", ("--engine", "local", "--master", "x"), "--engine spark"),
     "a store without Spark": (

@@ -155,7 +155,7 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
         ({"baseline": "0.5,0.5"}, "a baseline must be OUTCOME=MARGIN"),
         ({"baseline": ["visit=0.5", "visit=0.4"]}, "baseline gives 'visit' twice"),
         ({"baseline": {"clicks": 0.5}}, "'clicks', which is not a declared outcome"),
-        ({"baseline": ["past.parquet", "visit=0.5"]}, "no table is read for it"),
+        ({"baseline": ["past.parquet", "visit=0.5"]}, "never taken from the table"),
         ({"weight": {"clicks": 2}}, "there is no such metric"),
         ({"metric": 5}, "metric must be metrics such as"),
         ({"constraint": "order => visit"}, "a constraint must be"),

@@ -153,7 +153,7 @@ def test_columns_are_crossed(table: pl.DataFrame) -> None:
         ({"cluster": ["market", "nowhere"]}, "no column 'nowhere' to cross"),
         ({"mechanism": cdp.uniform_prior_dp(epsilon=1)}, "mechanism must be one of optimal"),
         ({"engine": "flink"}, "engine must be local or spark"),
-        ({"engine": "spark"}, "engine spark reads files by their names"),
+        ({"engine": "spark"}, "engine spark needs the name of a table"),
         ({"size": "clicks"}, "one row per cluster and arm"),
         ({"size": "secret"}, "must hold whole numbers"),
     ],

@@ -274,7 +274,7 @@ def test_the_slider_moves_all_of_it(
         assert all(before != after for before, after in zip(by_key, by_mouse, strict=True))
         page.select_option("#metric", label="rounds")
         assert "change in rounds" in shown(page)[0]
-        assert page.locator(".panel:visible").count() == 2
+        assert page.locator(".panel:visible").count() == 3
         assert_fits(page)
 
 
@@ -287,7 +287,7 @@ def test_without_scripts_the_page_is_complete(
     context = browser.new_context(java_script_enabled=False, viewport={"width": 800, "height": 900})
     page = context.new_page()
     page.goto(path.as_uri())
-    assert page.locator(".panel:visible").count() == 6
+    assert page.locator(".panel:visible").count() == 9
     assert page.locator(".panel .mark:visible").count() == 3
     assert not page.locator("#controls").is_visible()
     context.close()

@@ -45,7 +45,7 @@ REFUSALS = {
     ),
     "a text that is no number": Refusal(
         lambda t: some("clicks", "about 4321")(t.with_columns(pl.col("clicks").cast(str))),
-        "'clicks' (outcome) is text and has values that are no numbers",
+        "'clicks' (outcome) is text and has values that are not numbers",
     ),
     "outside": Refusal(some("clicks", 4321), "has values outside the allowed values"),
     "repeated": Refusal(some("user", 4321), "has duplicate ids in 2 rows"),
