@@ -29,7 +29,7 @@ from clusterdp.planning.compare import (
     n_steps,
     with_pilots,
 )
-from clusterdp.planning.decide import Draft, assumed_of
+from clusterdp.planning.decide import Assumed, Draft
 from clusterdp.planning.page import plan_page
 from clusterdp.planning.report import PlanReport, QuestionReport
 from clusterdp.precision.visible import TrueClusters
@@ -144,11 +144,11 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
     reports = tuple(
         QuestionReport(
             comparison=comparison,
-            space=space,
-            assumed=assumed_of(space, comparison.scenario),
+            space=question.categories,
+            assumed=Assumed.from_scenario(question, comparison.scenario),
             private=private,
         )
-        for comparison, space in zip(comparisons, draft.spaces, strict=True)
+        for comparison, question in zip(comparisons, draft.questions, strict=True)
     )
     report = PlanReport(request=request, questions=reports, notes=every_note)
     return Plan(options=_decided(draft, layout, comparisons, epsilon), report=report)

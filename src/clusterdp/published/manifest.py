@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from clusterdp.spec.columns import Aggregates
     from clusterdp.spec.spec import ReleaseSpec
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 6
+FORMAT, FORMAT_VERSION = "clusterdp release", 7
 Label = bool | int | float | str
 T = TypeVar("T")
 # No more than a name and a version: it is shown as it is.
@@ -119,6 +119,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             none.
         expected: What the owner expected outcomes of each question to be like, see `Expected`; None
             where nothing was declared.
+        rounding: The variance that rounding numbers to their grids then adds to each metric of each
+            question: what is expected is of rounded numbers.
         guarantee: What all questions cost together.
         pooling: What was pooled into one cluster; None if nothing was.
         aggregates: How several rows of a unit became one, by outcome; empty if each had one.
@@ -147,6 +149,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
     assignment: AssignmentProbs | None
     before_pilot: tuple[BeforePilot | None, ...]
     expected: tuple[Expected | None, ...]
+    rounding: tuple[tuple[float, ...], ...]
     guarantee: Guarantee
     pooling: Pooling | None
     aggregates: dict[str, Rule]
@@ -200,6 +203,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             labels=terms.labels,
             assignment=spec.clusters.probs(layout),
             expected=tuple(one.expected for one in spec.questions),
+            rounding=tuple(one.rounding for one in spec.questions),
             before_pilot=tuple(
                 None
                 if one.declared is None
@@ -386,6 +390,12 @@ def _check_expected(manifest: Manifest) -> None:
         for kinds, n_categories in zip(manifest.expected, sizes, strict=True)
     )
     _hold("'expected'", sound=sound)
+    spans = [np.ptp(space.metric_values(), axis=1) for space in manifest.terms.spaces]
+    sound = len(spans) == len(manifest.rounding) and all(
+        len(added) == len(span) and all(0 <= one <= most**2 / 4 for one, most in zip(added, span))
+        for added, span in zip(manifest.rounding, spans, strict=True)
+    )
+    _hold("'rounding'", sound=sound)
 
 
 def _are_probs(kinds: Expected, n_categories: int) -> bool:

@@ -14,7 +14,7 @@ from clusterdp.cells.layout import AssignedGroups
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.catalogue import usual_name
-from clusterdp.mechanisms.draw import Question, histogram_of, settle
+from clusterdp.mechanisms.draw import Question, histogram_of, settle, settled_rounding
 from clusterdp.outcomes.categories import together
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here
@@ -83,6 +83,11 @@ def owners_words(manifest: Manifest) -> list[str]:
         "expected": any(
             one is not None
             for one, before in zip(manifest.expected, manifest.before_pilot, strict=True)
+            if before is None
+        ),
+        "rounding": any(
+            any(added)
+            for added, before in zip(manifest.rounding, manifest.before_pilot, strict=True)
             if before is None
         ),
         "what was declared before the pilot": any(manifest.before_pilot),
@@ -271,10 +276,15 @@ class Verifier:
         pairs = zip(declared, spaces, strict=True)
         before = [replace(one, space=space) for one, space in pairs]
         settled = settle(before, self.layout, release.pilots)
-        stated = zip(
-            release.questions, settled, self.manifest.expected, release.pilots, strict=True
-        )
-        if all(_is_settled(*one) for one in stated):
+        manifest, pilots = self.manifest, release.pilots
+        stated = zip(release.questions, settled, manifest.expected, pilots, strict=True)
+        known = all(_is_settled(*one) for one in stated)
+        rounded = zip(settled, manifest.rounding, pilots, strict=True)
+        if known and all(
+            np.allclose(settled_rounding(after, self.layout, pilot), rounding, rtol=_SAME_PRIOR)
+            for after, rounding, pilot in rounded
+            if pilot is not None
+        ):
             return None
         return (
             "the outcomes, the prior or what is expected in manifest.json are not what "

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.cells.assignment import inflation
-from clusterdp.precision.expected import ExpectedOutcomes, Scenario, uniform_baseline
+from clusterdp.outcomes.baseline import base_measure
+from clusterdp.precision.expected import ExpectedOutcomes, Scenario
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.row_noise import RowNoise
 from clusterdp.precision.visible import (
@@ -92,8 +93,10 @@ def what_is_visible(
     """
     compared, terms = layout.compared(), manifest.terms
     scenarios = [
-        Scenario(compared, space, _baseline(expected, space))
-        for space, expected in zip(terms.spaces, manifest.expected, strict=True)
+        Scenario(compared, space, _baseline(expected, rounding, space))
+        for space, expected, rounding in zip(
+            terms.spaces, manifest.expected, manifest.rounding, strict=True
+        )
     ]
     precisions = tuple(
         one
@@ -135,11 +138,15 @@ def _weighted(manifest: Manifest, layout: Layout) -> str:
     )
 
 
-def _baseline(expected: Expected | None, space: Categories) -> ExpectedOutcomes:
+def _baseline(
+    expected: Expected | None, rounding: tuple[float, ...], space: Categories
+) -> ExpectedOutcomes:
     """What outcomes were expected to be like."""
     if expected is None:
-        return uniform_baseline(space)
-    return ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis])
+        return ExpectedOutcomes(
+            kinds=base_measure(space)[np.newaxis, np.newaxis], is_declared=False, rounding=rounding
+        )
+    return ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis], rounding=rounding)
 
 
 def _noise(
