@@ -36,7 +36,7 @@ class ArmLayout(NamedTuple):
 
     Attributes:
         sizes: n_c, the units of each cell; axes `[cluster]`.
-        weights: x_c, the weight of a unit in totals; axes `[cluster]`.
+        weights: x_c, the weight of a unit in totals; axes `[..., cluster]`, `...` for alternatives.
         targets: s_c, the weight of a unit in the mean that is estimated; axes `[cluster]`.
         copies: How many clusters each one stands for; axes `[cluster]`.
         shares: f, the share of each group's units, by breakdown; axes `[group]`.
@@ -97,7 +97,7 @@ class _System:
     """Kβ = r by the diagonal Δ and the small matrix Q; see the module.
 
     Attributes:
-        plain: Σ n(x², xs, s²) over the cells.
+        plain: Σ n(x², xs, s²) over the cells; axes `[..., 3]`.
         first: The same times κ; axes `[..., 3]`.
         second: The same times κ²; axes `[..., 3]`.
         shares: f, by breakdown; axes `[group]`.
@@ -111,13 +111,16 @@ class _System:
     def __init__(self, cells: ArmLayout, noise: LevelNoise, assumed: FloatArray) -> None:
         kappa = cells.sizes / (cells.sizes + noise.cells / assumed[..., np.newaxis])
         weights, targets = cells.weights, cells.targets
-        products = np.stack([weights**2, weights * targets, targets**2], axis=1)
+        squared = np.broadcast_to(targets**2, weights.shape)
+        products = np.stack([weights**2, weights * targets, squared], axis=-1)
         products = products * (cells.copies * cells.sizes)[:, np.newaxis]
-        self.plain, self.first = products.sum(axis=0), kappa @ products
-        self.second, self.shares = kappa**2 @ products, cells.shares
+        self.plain, self.shares = products.sum(axis=-2), cells.shares
+        self.first, self.second = (
+            (one[..., np.newaxis, :] @ products)[..., 0, :] for one in (kappa, kappa**2)
+        )
         each = cells.folds / assumed
         self.inverses = [
-            1 / (self.plain[0] * shares + (each * noise.breakdowns[..., place])[..., np.newaxis])
+            1 / (self.plain[..., [0]] * shares + (each * noise.breakdowns[..., place])[..., np.newaxis])
             for place, shares in enumerate(cells.shares)
         ]
         pairs = list(zip(self.inverses, cells.shares, strict=True))
@@ -128,7 +131,8 @@ class _System:
         n_columns = len(inner)
         self.overlap = np.ones((n_columns, n_columns))
         self.overlap[range(1, n_columns), range(1, n_columns)] = 0.0
-        small = self.plain[0] * self.overlap - self.first[..., 0, np.newaxis, np.newaxis]
+        whole, first = (one[..., 0, np.newaxis, np.newaxis] for one in (self.plain, self.first))
+        small = whole * self.overlap - first
         self.small = small @ np.linalg.inv(np.eye(n_columns) + self.inner[..., np.newaxis] * small)
 
     def solve(self, place: int | None) -> tuple[FloatArray, FloatArray]:
@@ -138,14 +142,15 @@ class _System:
         weights of units are s·h with E h = 1, and z are the sums that a unit is in. Axes
         `[..., target]`.
         """
-        weight, cross = float(self.plain[0]), float(self.plain[1])
+        weight, cross, square_targets = (self.plain[..., [index]] for index in range(3))
         column = 0 if place is None else place + 1
         share = np.ones(1) if place is None else self.shares[place]
         inverse = np.zeros(1) if place is None else self.inverses[place]
         own = cross * inverse
         less = np.eye(len(self.overlap))[column] * (0.0 if place is None else cross)
+        less = less[..., np.newaxis, :]
         # r over f, but for the group itself.
-        right = (self.plain[1] - self.first[..., 1])[..., np.newaxis, np.newaxis] - less
+        right = (self.plain[..., 1] - self.first[..., 1])[..., np.newaxis, np.newaxis] - less
         inner = self.inner[..., np.newaxis, :]
         at_group = np.eye(len(self.overlap))[column] * (share * own)[..., np.newaxis]
         factors = right - (right * inner + at_group) @ np.swapaxes(self.small, -1, -2)
@@ -164,7 +169,7 @@ class _System:
             + own * (2 * factor * share + cross)
             - weight * squares
         )
-        by_rows = self.plain[2] * spread - 2 * self.plain[1] * met + self.plain[0] * square
+        by_rows = square_targets * spread - 2 * cross * met + weight * square
         residual = by_rows - _by_cells(2 * self.first - self.second, mean)
         # κ²w = v̄·n·κ(1 − κ), which is zero where the sums of cells are not published.
         return residual, _by_cells(self.first - self.second, mean) + charged
@@ -182,7 +187,7 @@ _TINY = 1e-100
 
 def arm_cells(
     layout: Layout,
-    weights: IntArray,
+    weights: IntArray | FloatArray,
     chosen: IntArray | None = None,
     copies: FloatArray | None = None,
 ) -> list[ArmLayout]:
@@ -190,7 +195,7 @@ def arm_cells(
 
     Args:
         layout: What is public.
-        weights: What a unit of each cell counts in totals; axes `[cluster, arm]`.
+        weights: What a unit of each cell counts in totals; axes `[..., cluster, arm]`.
         chosen: The clusters to take.
         copies: How many clusters each of these stands for.
     """
@@ -200,7 +205,7 @@ def arm_cells(
     return [
         ArmLayout(
             sizes=sizes[taken, arm].astype(np.float64),
-            weights=weights[taken, arm].astype(np.float64),
+            weights=weights[..., taken, arm].astype(np.float64),
             targets=targets[taken, arm],
             copies=np.ones(len(taken)) if copies is None else copies,
             shares=tuple(one.sizes[:, arm] / one.sizes[:, arm].sum() for one in layout.breakdowns),
