@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.channels._solver.staircases import design_staircase, k_ary_noise
+from clusterdp.channels._solver.staircases import k_ary_noise, near_noise
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.outcomes.baseline import (
     FEWEST_POINTS,
@@ -192,9 +192,7 @@ class _Part:
         points = range(usual_points(own), FEWEST_POINTS - 1, -1) if own.numbers else [FEWEST_POINTS]
         found = {n_points: with_points(own, fitted.densities, n_points) for n_points in points}
         self.tables = {
-            n_points: _table(fitted, one)
-            for n_points, one in found.items()
-            if one is not None
+            n_points: _table(fitted, one) for n_points, one in found.items() if one is not None
         }
         self.usual = _table(fitted, place_grids(own, fitted.densities))
         # Relative to variances of true outcomes, which are on the fine grid.
@@ -267,10 +265,10 @@ def _remembered_noise(
 ) -> FloatArray:
     """Outcomes of one kind have the same channels; see `_designed`."""
     every, prior = np.array(values), np.array(probs)
-    made = design_staircase(every, prior, np.array(weights), ratio=math.exp(epsilon))
-    if made is None:
+    found = near_noise(every, prior, np.array(weights), ratio=math.exp(epsilon))
+    if found is None:
         return k_ary_noise(every, prior, math.exp(epsilon))
-    return np.asarray(made.noise(every) @ prior)
+    return np.asarray(found @ prior)
 
 
 def _merged(way: list[Question], epsilon: float) -> list[Question]:

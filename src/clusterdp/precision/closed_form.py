@@ -25,6 +25,8 @@ from clusterdp.statistics._sum_noise import sum_variances
 from clusterdp.statistics.sums import NoisyMetricSums, NoisySums, NoisyTotals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ArmLayout(NamedTuple):
-    """What is public of the units of one arm.
+    """What is public of the units of one arm; or of all arms, with an axis of arms in front.
 
     Attributes:
         sizes: n_c, the units of each cell; axes `[cluster]`.
@@ -49,6 +51,24 @@ class ArmLayout(NamedTuple):
     copies: FloatArray
     shares: tuple[FloatArray, ...]
     folds: int
+
+    @classmethod
+    def stacked(cls, arms: Sequence[ArmLayout], n_axes: int) -> ArmLayout:
+        """All arms, whose noise has this many axes of alternatives after that of arms."""
+
+        def aligned(of_arms: Iterable[FloatArray]) -> FloatArray:
+            stack = np.stack(list(of_arms))
+            between = (1,) * (n_axes + 2 - stack.ndim)
+            return stack.reshape(stack.shape[:1] + between + stack.shape[1:])
+
+        return cls(
+            sizes=aligned(one.sizes for one in arms),
+            weights=aligned(one.weights for one in arms),
+            targets=aligned(one.targets for one in arms),
+            copies=arms[0].copies,
+            shares=tuple(map(aligned, zip(*(one.shares for one in arms), strict=True))),
+            folds=arms[0].folds,
+        )
 
     @property
     def by_rows(self) -> float:
@@ -73,7 +93,7 @@ class LevelNoise(NamedTuple):
 def calibrated_variances(
     cells: ArmLayout, noise: LevelNoise, unit_noise: FloatArray, assumed: FloatArray
 ) -> FloatArray:
-    """Privacy variances of the arm's mean and of the means of all groups; axes `[..., target]`.
+    """Privacy variances of an arm's mean and of the means of all groups; axes `[..., target]`.
 
     The first target is the arm's mean, then come the groups of each breakdown in their order. The
     variance of a group without units is infinite.
@@ -113,21 +133,24 @@ class _System:
         weights, targets = cells.weights, cells.targets
         squared = np.broadcast_to(targets**2, weights.shape)
         products = np.stack([weights**2, weights * targets, squared], axis=-1)
-        products = products * (cells.copies * cells.sizes)[:, np.newaxis]
+        products = products * (cells.copies * cells.sizes)[..., np.newaxis]
         self.plain, self.shares = products.sum(axis=-2), cells.shares
         self.first, self.second = (
             (one[..., np.newaxis, :] @ products)[..., 0, :] for one in (kappa, kappa**2)
         )
         each = cells.folds / assumed
+        of_groups = np.moveaxis(noise.breakdowns, -1, 0)
         self.inverses = [
-            1 / (self.plain[..., [0]] * shares + (each * noise.breakdowns[..., place])[..., np.newaxis])
-            for place, shares in enumerate(cells.shares)
+            1 / (self.plain[..., [0]] * shares + (each * one)[..., np.newaxis])
+            for shares, one in zip(cells.shares, of_groups, strict=True)
         ]
         pairs = list(zip(self.inverses, cells.shares, strict=True))
         total = 1 / (each * noise.totals)
         inner = [total, *((one * share**2).sum(axis=-1) for one, share in pairs)]
         cubes = [0 * total, *((one**2 * share**3).sum(axis=-1) for one, share in pairs)]
-        self.inner, self.cubes = np.stack(inner, axis=-1), np.stack(cubes, axis=-1)
+        self.inner, self.cubes = (
+            np.stack(np.broadcast_arrays(*one), axis=-1) for one in (inner, cubes)
+        )
         n_columns = len(inner)
         self.overlap = np.ones((n_columns, n_columns))
         self.overlap[range(1, n_columns), range(1, n_columns)] = 0.0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.precision.closed_form import (
+    ArmLayout,
     LevelNoise,
     arm_cells,
     calibrated_variances,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.precision.closed_form import ArmLayout
     from clusterdp.precision.expected import Scenario
     from clusterdp.spec.purpose import Purpose
 
@@ -289,7 +289,7 @@ class Forecast:
         """
         of_sums = zip(*levels, strict=True)
         parts: list[Iterable[FloatArray]] = [noise.by_arm, noise.public, *of_sums]
-        found = []
+        metrics: list[list[FloatArray]] = []
         for metric, factors in enumerate(self._factors):
             by_arm, public, *at_levels = (_summed(factors, one) for one in parts)
             # With a share π of units asked, the noise of a unit is v/π + (1/π − 1)σ², v that of
@@ -297,13 +297,17 @@ class Forecast:
             more = 1 / self._share - 1
             rows = (by_arm + self._rounding[metric]) / self._share + more * self._spreads[metric]
             assumed = public / self._share + more * self._public_spreads[metric]
-            privacy = [
-                calibrated_variances(arm, LevelNoise(*at_levels), rows[..., place], assumed)
-                for place, arm in enumerate(cells)
-            ]
-            by_rows = rows * [arm.by_rows for arm in cells]
-            found.append(self._expected(metric, np.stack(privacy, axis=-1), by_rows))
-        return tuple(found)
+            metrics.append([rows, assumed, *at_levels])
+        # All metrics and arms at once: each alone would take as long.
+        every_row, every_assumed, *of_levels = map(np.stack, zip(*metrics, strict=True))
+        arms = ArmLayout.stacked(cells, every_assumed.ndim)
+        of_arms = np.moveaxis(every_row, -1, 0)
+        privacy = calibrated_variances(arms, LevelNoise(*of_levels), of_arms, every_assumed)
+        by_rows = every_row * [arm.by_rows for arm in cells]
+        return tuple(
+            self._expected(metric, np.moveaxis(privacy[:, metric], 0, -1), by_rows[metric])
+            for metric in range(len(metrics))
+        )
 
     def _expected(self, metric: int, privacy: FloatArray, by_rows: FloatArray) -> ExpectedVariance:
         """Variances of effects, from what privacy adds to those of arms."""

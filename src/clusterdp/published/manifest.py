@@ -41,6 +41,7 @@ from clusterdp.storage.folder import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.spec.columns import Aggregates
     from clusterdp.spec.spec import ReleaseSpec
@@ -390,10 +391,9 @@ def _check_expected(manifest: Manifest) -> None:
         for kinds, n_categories in zip(manifest.expected, sizes, strict=True)
     )
     _hold("'expected'", sound=sound)
-    spans = [np.ptp(space.metric_values(), axis=1) for space in manifest.terms.spaces]
-    sound = len(spans) == len(manifest.rounding) and all(
-        len(added) == len(span) and all(0 <= one <= most**2 / 4 for one, most in zip(added, span))
-        for added, span in zip(manifest.rounding, spans, strict=True)
+    values = [space.metric_values() for space in manifest.terms.spaces]
+    sound = len(values) == len(manifest.rounding) and all(
+        map(_are_rounding, manifest.rounding, values)
     )
     _hold("'rounding'", sound=sound)
 
@@ -403,6 +403,12 @@ def _are_probs(kinds: Expected, n_categories: int) -> bool:
         len(kind) == n_categories and min(kind) >= 0 and math.isclose(math.fsum(kind), 1)
         for kind in kinds
     )
+
+
+def _are_rounding(rounding: tuple[float, ...], values: FloatArray) -> bool:
+    """Whether rounding between values `[metric, category]` can add such variances."""
+    added, most = np.array(rounding), np.ptp(values, axis=1) ** 2 / 4
+    return added.shape == most.shape and bool(((added >= 0) & (added <= most)).all())
 
 
 def _are_distinct(labels: tuple[str, ...]) -> bool:
