@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from clusterdp._progress import channel_done
 from clusterdp.channels._solver.generation import find_optimum, near_optimum, reduce_mixture
 from clusterdp.channels._solver.program import ConeProgram
 from clusterdp.channels.base import TABLE_TOTAL
@@ -97,6 +98,7 @@ def design_staircase(
     with _linear_algebra().limit(limits=1, user_api="blas"):
         found = find_optimum(program)
         reduced = None if found is None else reduce_mixture(program, found[0])
+    channel_done()
     if found is None or reduced is None:
         return None
     levels = np.where(reduced.high, ratio, 1.0)
@@ -122,6 +124,7 @@ def near_noise(
     program, scaling = _program(values, prior, weights, ratio, delta)
     with _linear_algebra().limit(limits=1, user_api="blas"):
         found = near_optimum(program)
+    channel_done()
     if found is None:
         return None
     used = found.mass > 0
