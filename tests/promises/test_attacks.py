@@ -114,7 +114,7 @@ def test_mixed_objects_are_outcomes_each_by_itself(table: pl.DataFrame) -> None:
         mixed[0] = value
         assert release_in_memory(frame.assign(clicks=mixed)).layout.n_units == len(frame)
     mixed[0] = SECRET
-    with pytest.raises(cdp.DataError, match="is text and has values that are not numbers") as caught:
+    with pytest.raises(cdp.DataError, match="text and has values that are not numbers") as caught:
         release_in_memory(frame.assign(clicks=mixed))
     assert_alone(caught.value)
 

@@ -416,7 +416,7 @@ def design_one(
     # Rounding moves the probabilities of an output by a few units: room is left for that.
     n_outputs = (1 + len(values)) * n_categories
     room = 1e-12 + 8 * n_outputs**2 * float(bound.max_ratio) / TABLE_TOTAL
-    reveal_weight = bound.reveal_weight if bound.reveal_weight >= _LEAST_REVEAL else 0
+    reveal_weight = _reveal_weight(bound)
     for factor in _MORE_ROOM:
         ratio = float(bound.max_ratio) * (1 - factor * room)
         if ratio <= 1:
@@ -435,6 +435,25 @@ def design_one(
     if np.ptp(values, axis=1).any():
         notify_owner(_NONE_FOUND)
     return plain
+
+
+def _reveal_weight(bound: OptimalBound) -> int:
+    """What each outcome spends on revealing it; none where that is too little to be of use."""
+    return bound.reveal_weight if bound.reveal_weight >= _LEAST_REVEAL else 0
+
+
+def near_noise(
+    prior: FloatArray, values: FloatArray, weights: FloatArray, bound: OptimalBound
+) -> FloatArray | None:
+    """The noise of about the channel that `design_one` finds; axes `[metric, category]`."""
+    from clusterdp.channels._solver import staircases
+
+    delta = _reveal_weight(bound) / TABLE_TOTAL
+    ratio = float(bound.max_ratio)
+    try:
+        return staircases.near_noise(values, prior, weights, ratio=ratio, delta=delta)
+    except np.linalg.LinAlgError:  # a decomposition that does not converge
+        return None
 
 
 def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatArray) -> float:

@@ -14,6 +14,7 @@ from clusterdp.channels._optimal_channel import (
     OptimalBound,
     OptimalChannel,
     design_optimal,
+    near_noise,
     read_channels,
 )
 from clusterdp.channels.base import (
@@ -135,6 +136,17 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
         prior = with_every_outcome(self.public_prior(space))
         weights = tuple(self.metric_weights(space).tolist())
         return _remembered_design(tuple(prior), space, weights, self.bound(space))
+
+    def near_noise(self, space: CategorySpace) -> FloatArray:
+        """The noise of about that channel, for plans; axes `[metric, category]`."""
+        prior = with_every_outcome(self.public_prior(space))
+        weights = tuple(self.metric_weights(space).tolist())
+        found = _remembered_noise(tuple(prior), space, weights, self.bound(space))
+        if found is None:  # as where the solver gives up
+            channel = self.public_channel(space)
+            metrics = range(len(channel.values))
+            return np.stack([channel.noise_variance(metric)[0] for metric in metrics])
+        return found
 
     def plain_channel(self, space: CategorySpace) -> OptimalChannel:
         """A channel in closed form that costs as much, and is public for any counts."""
@@ -283,6 +295,17 @@ def _design(
     tables, outputs, gap = design_optimal(priors, values, weights, bound)
     groups = np.arange(len(priors))[np.newaxis]
     return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values), gap
+
+
+@lru_cache(maxsize=1024)
+def _remembered_noise(
+    prior: tuple[float, ...],
+    space: CategorySpace,
+    weights: tuple[float, ...],
+    bound: OptimalBound,
+) -> FloatArray | None:
+    """Plans ask for the noise of the same channels again and again."""
+    return near_noise(np.array(prior), space.metric_values(), np.array(weights), bound)
 
 
 @lru_cache(maxsize=256)

@@ -21,14 +21,14 @@ from clusterdp.channels.asked import AskedChannel
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.outcomes.categories import together
-from clusterdp.outcomes.pilot import settle_outcomes
+from clusterdp.outcomes.pilot import pilot_rounding, settle_outcomes
 from clusterdp.privacy.statement import percent_rounded_up
 from clusterdp.statistics.sums import NoisyMetricSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel, RowRule
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -277,15 +277,26 @@ def _settle(before: Question, layout: Layout, pilot: DrawnPilot | None) -> Quest
     """What follows from the pilot of a question, by itself."""
     if pilot is None:
         return before
-    # As many units were in the pilot as are asked, up to chance.
-    n_units = max(1, round(before.mechanism.asked_share * layout.n_units))
     try:
-        space, prior = settle_outcomes(pilot.bins, pilot.noisy_counts, pilot.variance, n_units)
+        space, prior = settle_outcomes(*_seen(before, layout, pilot))
         mechanism = before.mechanism.with_prior(prior)
         check_exact(layout, space, mechanism)
     except ParameterError:
         return before
     return Question(space=space, mechanism=mechanism)
+
+
+def _seen(
+    question: Question, layout: Layout, pilot: DrawnPilot
+) -> tuple[Categories, IntArray, float, int]:
+    """What a pilot shows: as many units were in it as are asked, up to chance."""
+    n_units = max(1, round(question.mechanism.asked_share * layout.n_units))
+    return pilot.bins, pilot.noisy_counts, pilot.variance, n_units
+
+
+def settled_rounding(after: Question, layout: Layout, pilot: DrawnPilot) -> tuple[float, ...]:
+    """The variance that rounding adds to each metric of a question, as its pilot shows it."""
+    return pilot_rounding(*_seen(after, layout, pilot), after.space)
 
 
 def pilot_notes(

@@ -15,7 +15,8 @@ what constraints say: `spend=mean:1,std:15` and `conversion=0.01` agree with
 `spend>0 -> conversion`.
 
 **Grids.** The prior is fitted on fine grids first. The grids of the release are then placed where
-each number has its mass, and the prior of the release is that of the rounded numbers.
+each number has its mass, and the prior of the release is that of the rounded numbers. Rounding
+keeps means and adds variance, which is part of the noise of rows: how much is known from both.
 """
 
 from __future__ import annotations
@@ -173,10 +174,13 @@ class JointPrior:
         probs: The probability of each category; axes `[category]`.
         misses: For each declared margin, by outcome, how far it is missed: in shares, or in
             standard deviations. Above 0 where constraints do not allow it.
+        rounding: The variance that rounding numbers to their grids adds to each metric; axes
+            `[metric]`.
     """
 
     probs: FloatArray
     misses: dict[str, float]
+    rounding: FloatArray
 
 
 def fit_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
@@ -188,7 +192,8 @@ def fit_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPri
         name: float(max(errors[place] for place, owner in enumerate(owners) if owner == name))
         for name in margins
     }
-    return JointPrior(probs=probs, misses=misses)
+    nothing = np.zeros(len(categories.declared.metrics))
+    return JointPrior(probs=probs, misses=misses, rounding=nothing)
 
 
 def base_measure(categories: Categories) -> FloatArray:
@@ -311,6 +316,8 @@ _POINTS, _JOINT_POINTS, FEWEST_POINTS = 16, 12, 4
 # Channels for more categories take seconds to design: numbers get fewer points instead.
 QUICK_CATEGORIES = 24
 _FINE_POINTS = 160
+# Squares closer than this, as a share of themselves, are equal but for the errors of floats.
+_EXACT = 1e-12
 # The finest spacing of fine grids, next to where a number is thought to be: a share of its range.
 _FINEST_SPACING = 1e-4
 
@@ -339,9 +346,13 @@ class FittedOutcomes:
         self.densities = _densities(self.fine, self.prior.probs) if margins else {}
 
     def prior_of(self, categories: Categories) -> JointPrior:
-        """The prior of categories of the same outcomes."""
+        """The prior of categories of the same outcomes, whose numbers are rounded to them."""
         probs = rounded_prior(self.fine, self.prior.probs, categories)
-        return JointPrior(probs=probs, misses=self.prior.misses)
+        # Means are kept, so that squares alone tell how much rounding adds to a variance.
+        squares = categories.metric_values() ** 2 @ probs
+        exact = self.fine.metric_values() ** 2 @ self.prior.probs
+        added = np.where(squares - exact > _EXACT * squares, squares - exact, 0.0)
+        return JointPrior(probs=probs, misses=self.prior.misses, rounding=added)
 
 
 def choose_categories(

@@ -25,6 +25,7 @@ from clusterdp._text import exact
 from clusterdp.outcomes.baseline import base_measure, place_grids
 from clusterdp.outcomes.categories import Categories, TooManyCategoriesError
 from clusterdp.outcomes.grid import Density, Grid, needed_points
+from clusterdp.outcomes.metric import OutcomeValue
 from clusterdp.outcomes.number import Number
 
 if TYPE_CHECKING:
@@ -268,6 +269,35 @@ def settle_outcomes(
     trust = _trust(noisy_counts / n_units, variance / n_units**2)
     prior = trust * learned + (1 - trust) * base_measure(categories)
     return categories, tuple(np.round(prior, _DIGITS).tolist())
+
+
+def pilot_rounding(
+    bins: Categories, noisy_counts: IntArray, variance: float, n_units: int, categories: Categories
+) -> tuple[float, ...]:
+    """The variance that rounding adds to each metric that is an outcome; 0 for all others.
+
+    Arguments as of `settle_outcomes`, and the categories that it led to.
+    """
+    pilots = _pilots(bins, noisy_counts, variance, n_units)
+    table = _table(bins, nearest_distribution(noisy_counts / n_units))
+    added = {}
+    for one in categories.outcomes:
+        if one.grid is None:
+            continue
+        points, number = np.array(one.grid.points, dtype=np.float64), one.grid.number
+        parts = pilots[one.name].atoms(number)
+        of_bins = [
+            one.grid.rounded(part) @ points**2 - part.probs @ part.steps.astype(np.float64) ** 2
+            for part in parts
+        ]
+        masses = _margin(table, bins.outcome(one.name).axis)[: len(parts)]
+        added[one.name] = max(float(masses @ of_bins), 0.0) * float(number.unit) ** 2
+    return tuple(
+        added.get(factor.outcome, 0.0)
+        if len(metric.factors) == 1 and isinstance(factor := metric.factors[0], OutcomeValue)
+        else 0.0
+        for metric in categories.declared.metrics
+    )
 
 
 def _trust(frequencies: FloatArray, variance: float) -> float:

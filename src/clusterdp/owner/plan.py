@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from clusterdp._progress import NoProgress
+from clusterdp._progress import NoProgress, counting_channels
 from clusterdp.document.markup import to_html
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.engines.cells import CellOptions
@@ -29,7 +29,7 @@ from clusterdp.planning.compare import (
     n_steps,
     with_pilots,
 )
-from clusterdp.planning.decide import Draft, assumed_of
+from clusterdp.planning.decide import Assumed, Draft
 from clusterdp.planning.page import plan_page
 from clusterdp.planning.report import PlanReport, QuestionReport
 from clusterdp.precision.visible import TrueClusters
@@ -114,16 +114,23 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
         )
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
-    stages.stage("questions and grids", 0)
+    with counting_channels(stages.stage("randomizers compared", 0)):
+        return _compared(source, request, stages)
+
+
+def _compared(source: Any, request: Request, stages: Progress) -> Plan:
+    """The plan of a request that has a budget, or an effect to find."""
+    options = request.options
     # Questions and grids stay as they are when the budget is found.
     draft = Draft.from_request(request)
     layout, notes = _read_cells(source, draft)
     unwritten = _outcome_notes(source, request)
     scenarios, epsilon = draft.scenarios(layout), options.epsilon
     if epsilon is None:
-        stages.stage("smallest epsilon", 0)
+        on_tried = stages.stage("budgets tried for the smallest epsilon", 0)
         *target, effect = draft.target()
-        least = smallest_epsilon(draft.budgets(), effect, scenarios, (target[0], target[1]))
+        at = target[0], target[1]
+        least = smallest_epsilon(draft.budgets(), effect, scenarios, at, on_tried)
         whole = least * draft.n_sharing + (options.private_cluster or 0.0)
         epsilon = math.ceil(1000 * whole - 1e-9) / 1000
     budgets = draft.budgets(epsilon)
@@ -144,11 +151,11 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
     reports = tuple(
         QuestionReport(
             comparison=comparison,
-            space=space,
-            assumed=assumed_of(space, comparison.scenario),
+            space=question.categories,
+            assumed=Assumed.from_scenario(question, comparison.scenario),
             private=private,
         )
-        for comparison, space in zip(comparisons, draft.spaces, strict=True)
+        for comparison, question in zip(comparisons, draft.questions, strict=True)
     )
     report = PlanReport(request=request, questions=reports, notes=every_note)
     return Plan(options=_decided(draft, layout, comparisons, epsilon), report=report)

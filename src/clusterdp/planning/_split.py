@@ -99,7 +99,7 @@ class SplitForecast:
         self._layout, self.counts, self._epsilon = scenarios[0].layout, counts, epsilon
         self._purposes = purposes
         self._chosen, self._copies = _stand_ins(self._layout)
-        self._cells: dict[float, list[ArmLayout]] = {}
+        self._weights: dict[float, IntArray] = {}
         self._questions = [
             _Question(build, counts, epsilon, scenario)
             for build, scenario in zip(builds, scenarios, strict=True)
@@ -117,27 +117,22 @@ class SplitForecast:
         worth = noise_in_rows(
             levels[:, [0, 2]].max(axis=1), self._epsilon * (1 - shares.sum(axis=1))
         )
-        found = np.empty((len(shares), len(self._purposes)))
-        # Splits whose totals have the same weights are looked at together.
-        for weighed in np.unique(worth):
-            same, cells = worth == weighed, self._cells_of(weighed)
-            total = sum(
-                purpose_variances(
-                    one.expected(shares[same], levels[same], n_breakdowns, cells),
-                    self._purposes,
-                    one.scenario,
-                )
-                for one in self._questions
+        cells = arm_cells(self._layout, self._weights_by(worth), self._chosen, self._copies)
+        total = sum(
+            purpose_variances(
+                one.expected(shares, levels, n_breakdowns, cells), self._purposes, one.scenario
             )
-            found[same] = np.asarray(total).max(axis=-1)
-        return found
+            for one in self._questions
+        )
+        return np.asarray(np.asarray(total).max(axis=-1))
 
-    def _cells_of(self, weighed: float) -> list[ArmLayout]:
-        """The cells of each arm, with weights by so much noise in rows."""
-        if weighed not in self._cells:
-            weights = stratified_weights(self._layout, weighed)
-            self._cells[weighed] = arm_cells(self._layout, weights, self._chosen, self._copies)
-        return self._cells[weighed]
+    def _weights_by(self, worth: FloatArray) -> FloatArray:
+        """Weights in totals, by how much noise rows have; axes `[split, cluster, arm]`."""
+        every, index = np.unique(worth, return_inverse=True)
+        for weighed in every.tolist():
+            if weighed not in self._weights:
+                self._weights[weighed] = stratified_weights(self._layout, weighed)
+        return np.stack([self._weights[weighed] for weighed in every.tolist()])[index]
 
 
 class _Question:

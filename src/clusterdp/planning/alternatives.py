@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from clusterdp._progress import no_progress
 from clusterdp.cells.layout import EVERYONE
 from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
@@ -110,6 +111,7 @@ def smallest_epsilon(
     effect: float,
     scenarios: Sequence[Scenario],
     target: tuple[int, int] = (0, 0),
+    on_tried: Callable[[int], None] = no_progress,
 ) -> float:
     """The smallest ε of a question at which the best mechanism can see an effect of a size, to 1%.
 
@@ -118,6 +120,7 @@ def smallest_epsilon(
         effect: The effect to find.
         scenarios: What is known of each question.
         target: The question and the metric in it that the effect is on.
+        on_tried: Called with 1 after each budget that was tried.
 
     Raises:
         ParameterError: If no ε can.
@@ -130,6 +133,7 @@ def smallest_epsilon(
     def sees(epsilon: float) -> Prediction:
         given = [replace(one, epsilon=epsilon) for one in requests]
         made = plan_mechanisms(given, scenarios).mechanisms[question]
+        on_tried(1)
         return shown_prediction(predict_quickly(made, scenario)[metric], request, scenario)
 
     at_most = sees(MOST_EPSILON)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -67,14 +67,22 @@ class QuestionOutcomes:
     Attributes:
         categories: The categories, with the grids of numbers.
         probs: Their expected distribution; axes `[category]`.
-        is_declared: Whether anything was declared about it.
+        rounding: The variance that rounding to grids adds to each metric.
+        declared: The outcomes whose baselines were declared, and whether they were observed, by
+            names of metrics.
         asked: Of how many of `ASKED_TOTAL` units the question is asked.
     """
 
     categories: Categories
     probs: FloatArray
-    is_declared: bool
+    rounding: tuple[float, ...]
+    declared: frozenset[str]
     asked: int = ASKED_TOTAL
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether anything was declared about it."""
+        return bool(self.declared)
 
 
 def choose_outcomes(
@@ -100,7 +108,11 @@ def choose_outcomes(
         categories, prior = _categories(request, own, known, epsilon)
         found.append(
             QuestionOutcomes(
-                categories=categories, probs=prior.probs, is_declared=bool(known), asked=asked
+                categories=categories,
+                probs=prior.probs,
+                rounding=tuple(prior.rounding.tolist()),
+                declared=frozenset(known),
+                asked=asked,
             )
         )
         notes += [
@@ -352,7 +364,7 @@ class Draft:
             if options.baseline is None and prior is not None:
                 probs, declared = list(prior), True
             expected = histogram_baseline(
-                question.categories, probs, within, compared.sizes.sum(axis=1)
+                question.categories, probs, within, compared.sizes.sum(axis=1), question.rounding
             )
             expected = replace(expected, is_declared=declared or declared_share is not None)
             found.append(Scenario(compared, question.categories, expected))
@@ -372,17 +384,50 @@ class Draft:
         raise ParameterError(f"there is no metric {wanted!r}; the metrics are {listed}")
 
 
-def assumed_of(space: Categories, scenario: Scenario) -> str:
-    """What is assumed of the outcomes of a question, and why."""
-    if not scenario.baseline.is_declared:
+class Assumed(NamedTuple):
+    """What is assumed of the outcomes of a question.
+
+    Attributes:
+        baselines: What was declared of them, in words.
+        implied: What follows for other metrics, in words.
+        unknown: The outcomes of a question of which nothing was declared.
+    """
+
+    baselines: tuple[str, ...]
+    implied: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @classmethod
+    def from_scenario(cls, question: QuestionOutcomes, scenario: Scenario) -> Assumed:
+        """What is assumed of a question."""
+        space = question.categories
+        if not scenario.baseline.is_declared:
+            return cls((), (), tuple(space.declared.names))
+        baselines, implied = [], []
+        for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True):
+            shown = metric.level(mean) if metric.is_share else f"mean {mean:.3g}, sd {std:.3g}"
+            # A prior gives every combination its share.
+            given = not question.is_declared or metric.name in question.declared
+            (baselines if given else implied).append(f"{metric.name} {shown}")
+        return cls(tuple(baselines), tuple(implied), ())
+
+
+def assumed_in_words(every: Sequence[Assumed]) -> str:
+    """What is assumed of the outcomes of some questions, and why."""
+    baselines, implied, unknown = (
+        [text for one in every for text in one[place]] for place in range(len(Assumed._fields))
+    )
+    if not baselines and not implied:
         return f"{UNIFORM} {REMEDY}"
-    expected = [
-        f"{metric.name} {metric.level(mean)}"
-        if metric.is_share
-        else f"{metric.name} mean {mean:.3g}, sd {std:.3g}"
-        for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True)
-    ]
-    return f"your baselines: {', '.join(expected)}"
+    parts = [f"your baselines: {', '.join(baselines)}"]
+    parts += [f"implied: {', '.join(implied)}"] if implied else []
+    said = "; ".join(parts)
+    if unknown:
+        said += (
+            f". No baseline of {', '.join(unknown)} was given, so all values are assumed equally "
+            f"likely. {REMEDY}"
+        )
+    return said
 
 
 def decide(
@@ -405,6 +450,7 @@ def decide(
             expected=tuple(map(tuple, expected.kinds[:, 0].tolist()))
             if (expected := scenario.baseline).is_declared
             else None,
+            rounding=expected.rounding,
         )
         for space, scenario, mechanism in zip(draft.spaces, scenarios, mechanisms, strict=True)
     ]

@@ -10,6 +10,7 @@ from clusterdp.document.model import Facts, Paragraph, Section, Table, as_notes
 from clusterdp.mechanisms.draw import Question, disclosure_notes
 from clusterdp.planning.advice import gap_notes, pilot_range_notes
 from clusterdp.planning.compare import budget
+from clusterdp.planning.decide import assumed_in_words
 from clusterdp.precision.visible import (
     SEGMENTS,
     ShownMetric,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.planning.compare import MechanismComparison, MechanismOption
+    from clusterdp.planning.decide import Assumed
     from clusterdp.precision.forecast import ExpectedVariance, Prediction
     from clusterdp.precision.visible import TrueClusters, VisibleEffect
     from clusterdp.privacy.accounting import Guarantee
@@ -66,13 +68,13 @@ class QuestionReport:
     Attributes:
         comparison: What was compared.
         space: The categories of the outcomes.
-        assumed: What outcomes are assumed to be like, and why.
+        assumed: What outcomes are assumed to be like.
         private: The private clusters; None where clusters are public.
     """
 
     comparison: MechanismComparison
     space: Categories
-    assumed: str
+    assumed: Assumed
     private: TrueClusters | None = None
 
     @property
@@ -116,7 +118,7 @@ class QuestionReport:
             "recommended": compared.chosen,
             "reason": compared.reason,
             "pilot": None if compared.advice is None else compared.advice._asdict(),
-            "assumed": self.assumed,
+            "assumed": assumed_in_words([self.assumed]),
             "guarantee": str(choice.mechanism.guarantee(self.space)),
             "notes": list(self.notes()),
             "budget": budget(choice.mechanism, compared.scenario),
@@ -336,6 +338,11 @@ class PlanReport:
         """Clusters, arms and cell sizes."""
         return self.questions[0].layout
 
+    @property
+    def assumed(self) -> str:
+        """What outcomes are assumed to be like, and why."""
+        return assumed_in_words([one.assumed for one in self.questions])
+
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
         notes = self.every_note()
@@ -394,7 +401,7 @@ class PlanReport:
                 "Design",
                 f"{size} No outcome was read.{several * (len(layout.arms) > 2)}",
             ),
-            ("Assumes", "; ".join(dict.fromkeys(one.assumed for one in self.questions))),
+            ("Assumes", self.assumed),
         ]
         if any(one.asked for one in self.questions):
             asked = ", ".join(f"{one.names} {one.asked}" for one in self.questions)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.precision.closed_form import (
+    ArmLayout,
     LevelNoise,
     arm_cells,
     calibrated_variances,
     published_noise,
 )
+from clusterdp.precision.expected import without_rounding
 from clusterdp.precision.row_noise import RowNoise
 from clusterdp.spec.purpose import BREAKDOWNS
 from clusterdp.statistics.contrasts import NoisyContrasts
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.precision.closed_form import ArmLayout
     from clusterdp.precision.expected import Scenario
     from clusterdp.spec.purpose import Purpose
 
@@ -250,8 +251,9 @@ class Forecast:
     """Variances of effects on the metrics of a question whose rows are published.
 
     Noise may have axes `...` for many splits of ε, of which one split is one row. A mean N/D among
-    units with an observed outcome is linearized: (N − θD)/E[D], with θ and E[D] of all clusters
-    together. The noise of privacy on N and D counts as independent.
+    units with an observed outcome is linearized (see `Scenario.factors`), and the noise of privacy
+    on N and D counts as independent. That numbers are rounded is noise of rows: sums are of exact
+    ones.
 
     Args:
         scenario: What is known.
@@ -264,14 +266,15 @@ class Forecast:
         self, scenario: Scenario, prior: FloatArray, asked_share: float, likely: float = 1.0
     ) -> None:
         self._layout, self._share = scenario.layout, asked_share
-        values = scenario.space.metric_values()
+        values, self._factors = scenario.space.metric_values(), scenario.factors
         self._spans = np.ptp(values, axis=1).tolist()
-        means, self._factors = values @ scenario.overall, np.eye(len(values))
-        for metric, ratio in scenario.space.of_observed().items():
-            self._factors[metric, ratio.observed] = -means[metric] / means[ratio.observed]
-            self._factors[metric] /= means[ratio.observed]
+        self._rounding = self._factors**2 @ scenario.rounding
         linear = self._factors @ values
-        self._spreads = [likely * unit_spread(self._layout, scenario.probs, one) for one in linear]
+        self._spreads = [
+            likely * unit_spread(self._layout, scenario.probs, one, rounding)
+            for one, rounding in zip(linear, self._rounding, strict=True)
+        ]
+        # As estimates have it, which weigh rows by what is published: of rounded numbers.
         self._public_spreads = [likely * prior @ (one - prior @ one) ** 2 for one in linear]
 
     def __call__(
@@ -286,20 +289,25 @@ class Forecast:
         """
         of_sums = zip(*levels, strict=True)
         parts: list[Iterable[FloatArray]] = [noise.by_arm, noise.public, *of_sums]
-        found = []
+        metrics: list[list[FloatArray]] = []
         for metric, factors in enumerate(self._factors):
             by_arm, public, *at_levels = (_summed(factors, one) for one in parts)
-            # With a share π of units asked, the noise of a unit is v/π + (1/π − 1)σ².
+            # With a share π of units asked, the noise of a unit is v/π + (1/π − 1)σ², v that of
+            # its row: of the channel and of rounding.
             more = 1 / self._share - 1
-            rows = by_arm / self._share + more * self._spreads[metric]
+            rows = (by_arm + self._rounding[metric]) / self._share + more * self._spreads[metric]
             assumed = public / self._share + more * self._public_spreads[metric]
-            privacy = [
-                calibrated_variances(arm, LevelNoise(*at_levels), rows[..., place], assumed)
-                for place, arm in enumerate(cells)
-            ]
-            by_rows = rows * [arm.by_rows for arm in cells]
-            found.append(self._expected(metric, np.stack(privacy, axis=-1), by_rows))
-        return tuple(found)
+            metrics.append([rows, assumed, *at_levels])
+        # All metrics and arms at once: each alone would take as long.
+        every_row, every_assumed, *of_levels = map(np.stack, zip(*metrics, strict=True))
+        arms = ArmLayout.stacked(cells, every_assumed.ndim)
+        of_arms = np.moveaxis(every_row, -1, 0)
+        privacy = calibrated_variances(arms, LevelNoise(*of_levels), of_arms, every_assumed)
+        by_rows = every_row * [arm.by_rows for arm in cells]
+        return tuple(
+            self._expected(metric, np.moveaxis(privacy[:, metric], 0, -1), by_rows[metric])
+            for metric in range(len(metrics))
+        )
 
     def _expected(self, metric: int, privacy: FloatArray, by_rows: FloatArray) -> ExpectedVariance:
         """Variances of effects, from what privacy adds to those of arms."""
@@ -327,17 +335,20 @@ def _summed(factors: FloatArray, variances: Iterable[FloatArray]) -> FloatArray:
     return np.asarray(sum(factor**2 * one for factor, one in pairs if factor))
 
 
-def unit_spread(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatArray:
+def unit_spread(
+    layout: Layout, probs: FloatArray, values: FloatArray, rounding: FloatArray
+) -> FloatArray:
     """σ² of a unit within its cell, averaged over an arm; axes `[arm]`.
 
     Args:
         layout: What is public.
         probs: The distributions of outcomes; axes `[cluster or 1, arm or 1, category]`.
         values: Of the categories.
+        rounding: What of it is due to rounding, and is not in true outcomes.
     """
     means = (probs @ values)[..., np.newaxis]
     spread = (probs * (values - means) ** 2).sum(axis=-1)
-    return layout.arm_averages(spread)
+    return without_rounding(layout.arm_averages(spread), rounding)
 
 
 def sampling_variances(layout: Layout, spread: FloatArray) -> FloatArray:
@@ -401,7 +412,7 @@ def _by_statistics(
     mechanism: Mechanism, scenario: Scenario, metric: int, values: FloatArray
 ) -> ExpectedVariance:
     """What to expect of a metric where statistics alone are published."""
-    layout, span = scenario.layout, float(np.ptp(values))
+    layout, span, rounded = scenario.layout, float(np.ptp(values)), np.zeros(1)
     if mechanism.find(NoisyContrasts) is not None:
         # Contrasts do not show how outcomes spread, and estimates from them alone print the largest
         # variances that are possible: in an interval, span²/4 of a unit (Popoviciu).
@@ -409,17 +420,21 @@ def _by_statistics(
         largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)
         sampling = (layout.mean_weights * largest).sum(axis=0, keepdims=True)
     else:
-        everyone = replace(layout, breakdowns=())
-        sampling = sampling_variances(everyone, unit_spread(layout, scenario.probs, values))
+        everyone, rounding = replace(layout, breakdowns=()), scenario.rounding[metric]
+        spread = unit_spread(layout, scenario.probs, values, rounding)
+        sampling = sampling_variances(everyone, spread)
+        # Counts are of rounded numbers.
+        rounded = rounding * layout.mean_weights.sum(axis=0)
     chosen = layout.clusters_by_size(_CLUSTERS)
     noise = mechanism.statistics[0].contrast_variance(
         layout.of_clusters(chosen), scenario.space, metric
     )
     shares = layout.cluster_shares[chosen]
     stand_for = len(layout.clusters) / len(chosen)
+    added = layout.against_control(np.broadcast_to(rounded, (1, len(layout.arms))))
     return ExpectedVariance(
         sampling=layout.against_control(sampling),
-        privacy=stand_for * (shares**2 * noise).sum(axis=0, keepdims=True),
+        privacy=stand_for * (shares**2 * noise).sum(axis=0, keepdims=True) + added,
         by_rows=None,
         largest_effect=span,
     )

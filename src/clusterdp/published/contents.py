@@ -14,8 +14,9 @@ from clusterdp.cells.assignment import inflation
 from clusterdp.document.charts import Axis, ChartLine, line_chart
 from clusterdp.document.model import Chart, code, in_code, strong
 from clusterdp.document.scales import Logarithmic
+from clusterdp.outcomes.baseline import base_measure
 from clusterdp.outcomes.number import Number
-from clusterdp.precision.expected import ExpectedOutcomes, Scenario, uniform_baseline
+from clusterdp.precision.expected import ExpectedOutcomes, Scenario
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.row_noise import RowNoise
 from clusterdp.precision.visible import (
@@ -144,11 +145,17 @@ class FolderView:
             Scenario(
                 compared,
                 space,
-                uniform_baseline(space)
-                if expected is None
-                else ExpectedOutcomes(kinds=np.array(expected)[:, np.newaxis]),
+                ExpectedOutcomes(
+                    kinds=base_measure(space)[np.newaxis, np.newaxis]
+                    if expected is None
+                    else np.array(expected)[:, np.newaxis],
+                    is_declared=expected is not None,
+                    rounding=rounding,
+                ),
             )
-            for space, expected in zip(terms.spaces, manifest.expected, strict=True)
+            for space, expected, rounding in zip(
+                terms.spaces, manifest.expected, manifest.rounding, strict=True
+            )
         ]
         precisions: tuple[ExpectedVariance, ...] = ()
         for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True):

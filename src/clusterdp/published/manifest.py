@@ -42,11 +42,12 @@ from clusterdp.storage.folder import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.spec.columns import Aggregates
     from clusterdp.spec.spec import ReleaseSpec
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 6
+FORMAT, FORMAT_VERSION = "clusterdp release", 7
 Label = bool | int | float | str
 T = TypeVar("T")
 # No more than a name and a version: it is shown as it is.
@@ -120,6 +121,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             none.
         expected: What the owner expected outcomes of each question to be like, see `Expected`; None
             where nothing was declared.
+        rounding: The variance that rounding numbers to their grids then adds to each metric of each
+            question: what is expected is of rounded numbers.
         guarantee: What all questions cost together.
         pooling: What was pooled into one cluster; None if nothing was.
         aggregates: How several rows of a unit became one, by outcome; empty if each had one.
@@ -148,6 +151,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
     assignment: AssignmentProbs | None
     before_pilot: tuple[BeforePilot | None, ...]
     expected: tuple[Expected | None, ...]
+    rounding: tuple[tuple[float, ...], ...]
     guarantee: Guarantee
     pooling: Pooling | None
     aggregates: dict[str, Rule]
@@ -195,6 +199,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             labels=terms.labels,
             assignment=spec.clusters.probs(layout),
             expected=tuple(one.expected for one in spec.questions),
+            rounding=tuple(one.rounding for one in spec.questions),
             before_pilot=tuple(
                 None
                 if one.declared is None
@@ -363,6 +368,12 @@ def _question_claims(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     is_asked = len(terms.questions) > 1 and terms.releases_rows
     asked = tuple(one.asked for one in terms.mechanisms) if is_asked else None
     yield "'asking'", asked == (None if manifest.asking is None else manifest.asking.asked)
+    values = [space.metric_values() for space in terms.spaces]
+    yield (
+        "'rounding'",
+        len(values) == len(manifest.rounding)
+        and all(map(_are_rounding, manifest.rounding, values)),
+    )
 
 
 def _are_probs(kinds: Expected, n_categories: int) -> bool:
@@ -370,6 +381,12 @@ def _are_probs(kinds: Expected, n_categories: int) -> bool:
         len(kind) == n_categories and min(kind) >= 0 and math.isclose(math.fsum(kind), 1)
         for kind in kinds
     )
+
+
+def _are_rounding(rounding: tuple[float, ...], values: FloatArray) -> bool:
+    """Whether rounding between values `[metric, category]` can add such variances."""
+    added, most = np.array(rounding), np.ptp(values, axis=1) ** 2 / 4
+    return added.shape == most.shape and bool(((added >= 0) & (added <= most)).all())
 
 
 def plain(label: Any) -> Label:

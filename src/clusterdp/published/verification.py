@@ -14,7 +14,7 @@ from clusterdp.cells.layout import AssignedGroups
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.catalogue import usual_name
-from clusterdp.mechanisms.draw import Question, histogram_of, settle
+from clusterdp.mechanisms.draw import Question, histogram_of, settle, settled_rounding
 from clusterdp.outcomes.categories import together
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here
@@ -82,6 +82,11 @@ def owners_words(manifest: Manifest) -> list[str]:
         "expected": any(
             one is not None
             for one, before in zip(manifest.expected, manifest.before_pilot, strict=True)
+            if before is None
+        ),
+        "rounding": any(
+            any(added)
+            for added, before in zip(manifest.rounding, manifest.before_pilot, strict=True)
             if before is None
         ),
         "what was declared before the pilot": any(manifest.before_pilot),
@@ -270,11 +275,21 @@ class Verifier:
             )
             for (one, before), space in zip(pairs, spaces, strict=True)
         ]
-        settled = settle(declared, self.layout, release.pilots)
-        stated = zip(release.questions, settled, self.manifest.expected, strict=True)
-        # Without a pilot, there is nothing to compare.
-        looked = zip(stated, release.pilots, strict=True)
-        if all(_is_settled(*one) for one, pilot in looked if pilot is not None):
+        settled, manifest = settle(declared, self.layout, release.pilots), self.manifest
+        stated = zip(
+            release.questions,
+            settled,
+            manifest.expected,
+            manifest.rounding,
+            release.pilots,
+            strict=True,
+        )
+        if all(
+            _is_settled(question, after, expected)
+            and np.allclose(settled_rounding(after, self.layout, pilot), rounding, rtol=_SAME_PRIOR)
+            for question, after, expected, rounding, pilot in stated
+            if pilot is not None  # without a pilot, there is nothing to compare
+        ):
             return None
         return (
             "the outcomes, the prior or what is expected in manifest.json are not what "

@@ -39,6 +39,7 @@ from clusterdp.mechanisms.draw import (
     pilot_notes,
     public_channel,
     settle,
+    settled_rounding,
 )
 from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.published.manifest import Manifest
@@ -260,6 +261,9 @@ def _follow(state: ReleaseState, pilots: tuple[DrawnPilot | None, ...]) -> Relea
                 expected=before.expected
                 if pilot is None
                 else (tuple(after.public_prior.tolist()),),
+                rounding=before.rounding
+                if pilot is None
+                else settled_rounding(after, opened.layout, pilot),
                 declared=None if pilot is None else before,
             )
         )

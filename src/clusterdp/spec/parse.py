@@ -261,7 +261,7 @@ def _target(given: str | float) -> tuple[Metric | None, float]:
     try:
         size = float(effect)
     except ValueError:
-        raise ParameterError(f"mde reads METRIC=EFFECT (visit=0.01), got {given!r}") from None
+        raise ParameterError(f"mde must be METRIC=EFFECT (visit=0.01), got {given!r}") from None
     return parse_metric(name) if name else None, size
 
 

@@ -27,18 +27,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from clusterdp.channels._solver.generation import find_optimum, reduce_mixture
+from clusterdp._progress import channel_done
+from clusterdp.channels._solver.generation import find_optimum, near_optimum, reduce_mixture
 from clusterdp.channels._solver.program import ConeProgram
 from clusterdp.channels.base import TABLE_TOTAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.channels._solver.generation import ReducedMixture
 
@@ -94,23 +93,67 @@ def design_staircase(
     """
     if not np.ptp(values, axis=1).any():
         return None
-    program, order, restored = _program(values, prior, weights, ratio, delta)
+    program, scaling = _program(values, prior, weights, ratio, delta)
     # Matrices are small: threads that wait for each other take five times as long as one.
     with _linear_algebra().limit(limits=1, user_api="blas"):
         found = find_optimum(program)
         reduced = None if found is None else reduce_mixture(program, found[0])
+    channel_done()
     if found is None or reduced is None:
         return None
-    back = np.argsort(order, kind="stable")
     levels = np.where(reduced.high, ratio, 1.0)
     return Staircase(
-        high=reduced.high[:, back],
+        high=scaling.in_order(reduced.high),
         low=reduced.mass / (levels @ program.prior),
-        outputs=restored(reduced.outputs.T),
-        reveals=restored(reduced.reveals)[:, back],
+        outputs=scaling.restored(reduced.outputs.T),
+        reveals=scaling.in_order(scaling.restored(reduced.reveals)),
         ratio=ratio,
         gap=_gap(program, reduced, found[1]),
     )
+
+
+def near_noise(
+    values: FloatArray, prior: FloatArray, weights: FloatArray, *, ratio: float, delta: float = 0.0
+) -> FloatArray | None:
+    """The noise variance of a channel that is nearly the best; axes `[metric, category]`.
+
+    Plans compare many ε, and need no channel. Arguments and None as of `design_staircase`.
+    """
+    if not np.ptp(values, axis=1).any():
+        return None
+    program, scaling = _program(values, prior, weights, ratio, delta)
+    with _linear_algebra().limit(limits=1, user_api="blas"):
+        found = near_optimum(program)
+    channel_done()
+    if found is None:
+        return None
+    used = found.mass > 0
+    levels, moved = program.levels(found.high[used]), found.moved[used].T
+    squares = (moved**2 / found.mass[used]) @ levels + delta * found.reveals**2
+    noise = np.maximum(squares - program.values**2, 0.0)
+    return scaling.in_order(scaling.unit[:, np.newaxis] ** 2 * noise)
+
+
+class _Scaling(NamedTuple):
+    """How the values and categories of a program come from those that were given.
+
+    Attributes:
+        order: The categories in the order of the program.
+        centre: What 0 stands for; axes `[metric]`.
+        unit: What 1 stands for; axes `[metric]`.
+    """
+
+    order: IntArray
+    centre: FloatArray
+    unit: FloatArray
+
+    def restored(self, scaled: FloatArray) -> FloatArray:
+        """Values in the units of metrics; axes `[metric, ...]`."""
+        return np.asarray(self.centre[:, np.newaxis] + self.unit[:, np.newaxis] * scaled)
+
+    def in_order(self, of_categories: Any) -> Any:
+        """Numbers in the order that categories were given in; axes `[..., category]`."""
+        return of_categories[..., np.argsort(self.order, kind="stable")]
 
 
 @lru_cache(maxsize=1)
@@ -123,12 +166,12 @@ def _linear_algebra() -> ThreadpoolController:
 
 def _program(
     values: FloatArray, prior: FloatArray, weights: FloatArray, ratio: float, delta: float
-) -> tuple[ConeProgram, IntArray, Callable[[FloatArray], FloatArray]]:
+) -> tuple[ConeProgram, _Scaling]:
     """The program for some values, in which the cost is of the size of one.
 
     Returns:
-        The program, in which values are ordered and centred, and every metric has weight one; the
-        categories in its order; and what gives numbers `[metric, ...]` in units of the metrics.
+        The program, in which values are ordered and centred, and every metric has weight one; and
+        how to come back from it.
     """
     # Neighbours in value become neighbours in order: a high set then has few runs.
     order = np.lexsort(values[::-1])
@@ -150,11 +193,7 @@ def _program(
         delta=delta,
         ends=ends / unit[:, np.newaxis],
     )
-
-    def restored(scaled: FloatArray) -> FloatArray:
-        return np.asarray(centre[:, np.newaxis] + unit[:, np.newaxis] * scaled)
-
-    return program, order, restored
+    return program, _Scaling(order, centre, unit)
 
 
 def k_ary_noise(values: FloatArray, prior: FloatArray, ratio: float) -> FloatArray:
