@@ -20,6 +20,7 @@ from clusterdp.precision.expected import Scenario, histogram_baseline
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.row_noise import RowNoise
 from clusterdp.statistics.base import CellTotals
+from clusterdp.statistics.counts import DrawnCounts
 from clusterdp.statistics.noise import simulated_noise
 from populations import make_layout
 
@@ -163,7 +164,8 @@ def test_counts_are_of_rounded_numbers(rng: np.random.Generator) -> None:
     statistics, _ = release_cells(
         CellTotals.from_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
     )
-    noisy = statistics[0].noisy_counts
-    means = noisy @ space.metric_values()[0] / N_UNITS
+    (drawn,) = statistics
+    assert isinstance(drawn, DrawnCounts)
+    means = drawn.noisy_counts @ space.metric_values()[0] / N_UNITS
     assert_variance(means[:, 1] - means[:, 0], expected.overall.std_error**2, relative_error=0.06)
     assert expected.overall.sampling_std_error == pytest.approx(12 * math.sqrt(2 / N_UNITS))

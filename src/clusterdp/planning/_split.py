@@ -126,7 +126,7 @@ class SplitForecast:
         )
         return np.asarray(np.asarray(total).max(axis=-1))
 
-    def _weights_by(self, worth: FloatArray) -> FloatArray:
+    def _weights_by(self, worth: FloatArray) -> IntArray:
         """Weights in totals, by how much noise rows have; axes `[split, cluster, arm]`."""
         every, index = np.unique(worth, return_inverse=True)
         for weighed in every.tolist():

@@ -403,7 +403,8 @@ class Assumed(NamedTuple):
         space = question.categories
         if not scenario.baseline.is_declared:
             return cls((), (), tuple(space.declared.names))
-        baselines, implied = [], []
+        baselines: list[str] = []
+        implied: list[str] = []
         for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True):
             shown = metric.level(mean) if metric.is_share else f"mean {mean:.3g}, sd {std:.3g}"
             # A prior gives every combination its share.

@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -103,10 +103,10 @@ def design_staircase(
         return None
     levels = np.where(reduced.high, ratio, 1.0)
     return Staircase(
-        high=scaling.in_order(reduced.high),
+        high=reduced.high[:, scaling.back],
         low=reduced.mass / (levels @ program.prior),
         outputs=scaling.restored(reduced.outputs.T),
-        reveals=scaling.in_order(scaling.restored(reduced.reveals)),
+        reveals=scaling.restored(reduced.reveals)[:, scaling.back],
         ratio=ratio,
         gap=_gap(program, reduced, found[1]),
     )
@@ -131,7 +131,7 @@ def near_noise(
     levels, moved = program.levels(found.high[used]), found.moved[used].T
     squares = (moved**2 / found.mass[used]) @ levels + delta * found.reveals**2
     noise = np.maximum(squares - program.values**2, 0.0)
-    return scaling.in_order(scaling.unit[:, np.newaxis] ** 2 * noise)
+    return np.asarray((scaling.unit[:, np.newaxis] ** 2 * noise)[:, scaling.back])
 
 
 class _Scaling(NamedTuple):
@@ -151,9 +151,10 @@ class _Scaling(NamedTuple):
         """Values in the units of metrics; axes `[metric, ...]`."""
         return np.asarray(self.centre[:, np.newaxis] + self.unit[:, np.newaxis] * scaled)
 
-    def in_order(self, of_categories: Any) -> Any:
-        """Numbers in the order that categories were given in; axes `[..., category]`."""
-        return of_categories[..., np.argsort(self.order, kind="stable")]
+    @property
+    def back(self) -> IntArray:
+        """Where the categories are in the program, in the order that they were given in."""
+        return np.argsort(self.order, kind="stable")
 
 
 @lru_cache(maxsize=1)
