@@ -93,7 +93,7 @@ def read_table(
     if key not in there:
         raise DataError(
             f"The segments table has no column {key!r} of ids.{did_you_mean(key, there)} Fix: name "
-            "it with on (--on)."
+            f"it with on (--on). The table has {nearest_first(key, there)}."
         )
     if key != unit and unit in there:
         raise DataError(
