@@ -294,9 +294,9 @@ class ErrorsInOneShape(TyperGroup):
     def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         """Run a command; what is wrong with its options is told with an example that is right."""
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **more)
+            return super().main(*args, **{**more, "standalone_mode": False})
         try:
-            sys.exit(super().main(*args, standalone_mode=False, **more) or 0)
+            sys.exit(super().main(*args, **{**more, "standalone_mode": False}) or 0)
         except _UsageError as error:
             context = error.ctx
             if context is None or type(error).__name__ == "NoArgsIsHelpError":

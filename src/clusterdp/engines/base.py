@@ -22,7 +22,7 @@ from clusterdp.engines.cells import (
     refuse_missing,
     unplain,
 )
-from clusterdp.errors import DataError, ParameterError, TableChangedError, errors_about, errors_about
+from clusterdp.errors import DataError, ParameterError, TableChangedError, errors_about
 from clusterdp.rows.column_types import PLAIN, TEXT_KINDS, Notation
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.sources.source import ColumnRequest

@@ -103,7 +103,7 @@ class Balance:
         left, pure = shown_below(self.remaining), " and delta = 0" if guarantee.delta else ""
         if left == "0":
             return "ask for a higher budget cap"
-        return f"set epsilon = {left} or less{pure}, then plan again"
+        return f"set epsilon = {left} or less{pure}"
 
     def spends(self, guarantee: Guarantee) -> str:
         """What a release would take of what is left."""

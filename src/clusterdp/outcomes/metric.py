@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp._text import exact, shortest_decimal
-from clusterdp.errors import ParameterError, did_you_mean, did_you_mean
+from clusterdp.errors import ParameterError, did_you_mean
 from clusterdp.outcomes.number import Number, Space
 
 if TYPE_CHECKING:

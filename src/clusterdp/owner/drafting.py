@@ -158,11 +158,11 @@ def _shares_line(arms: list[Any] | None) -> str:
 
 def _outcome_lines(declared: DeclaredColumns, public: PublicColumns) -> list[str]:
     lines = ["[outcomes]  # protected. Declare what is possible, not what you see in the data."]
-    left_out = []
+    left_out, likely_arm = [], _first_of(declared.types, _ARMS)
     for name, kind in declared.types.items():
         if name in public.named:
             continue
-        if _is_no_outcome(name) or (public.arm is None and name == _first_of(declared.types, _ARMS)):
+        if _is_no_outcome(name) or (public.arm is None and name == likely_arm):
             left_out.append(to_key(name))
         else:
             lines.append(_outcome_line(name, kind))

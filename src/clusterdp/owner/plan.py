@@ -48,6 +48,7 @@ from clusterdp.spec.experiment import (
     write_lock,
 )
 from clusterdp.spec.fields import DECIDED, DECLARATION, DECLARED, PLACES
+from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.spec.parse import change_options, parse, parse_options
 
 if TYPE_CHECKING:
@@ -376,7 +377,8 @@ def _planned_spending(
     if balance.allows(guarantee, losses) or (balance.tight and not is_pure):
         return balance.spends(guarantee), None
     why, fix = balance.why_not(guarantee), balance.remedy(guarantee)
-    return balance.spends(guarantee), f"A release would be rejected: {why}. Fix: {fix}."
+    problem = f"A release would be rejected: {why}. Fix: {fix}."
+    return balance.spends(guarantee), in_file_terms(problem)
 
 
 def release_request(

@@ -52,7 +52,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "privacy": _as_options("epsilon", "pilot", "ledger", "population"),
     "about": _as_options(
-        *("title", "description", "collected", "contact", "approved_by", "reason"), license="licence"
+        *("title", "description", "collected", "contact", "approved_by", "reason"),
+        license="licence",
     ),
     "output": _as_options(folder="out"),
     "private_clusters": _as_options(

@@ -34,13 +34,13 @@ _BOTH = re.compile(
     rf"(?P<first>{_GIVEN}(?:(?:,| and|, and) {_GIVEN})*) \((?P<flags>{_FLAGS})\)"
     # (aggregate='sum', --aggregate sum)
     rf"|\((?P<inner>{_GIVEN}), (?P<inner_flags>{_FLAGS})\)"
-    # min_cell_size (--min-cell-size)
+    # or a name with its flag alone: min_cell_size, then its flag in parentheses
     r"|\b(?P<name>\w+) \((?P<flag>--[a-z-]+)\)"
 )
 # A flag by itself: (--engine spark), --pilot 0.05, --min-cell-size.
 _ALONE = re.compile(r"(?P<flag>--[a-z][a-z-]*)(?: (?P<value>\d[\d.]*\b|\w+(?=\))))?")
-# as number:0..500
-_NUMBER = re.compile(r"number:(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
+# What fits the ledger.
+_LESS = re.compile(r"(set epsilon = \S+ or less(?: and delta = 0)?)")
 # as number:0..500
 _NUMBER = re.compile(r"number:(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 _PAIR = re.compile(rf"(\w+)=({_VALUE})")
@@ -49,7 +49,7 @@ _WITH_VALUE = re.compile(r"(--[a-z][a-z-]*)(?: ((?!--)[^\s()]+))?")
 
 def in_file_terms(text: str) -> str:
     """A message with options as an experiment file has them; those that it cannot have stay."""
-    text = _NUMBER.sub(r'type = "number", range = [\1, \2]', text)
+    text = _LESS.sub(r"\1 under [privacy], then plan again", text)
     text = _NUMBER.sub(r'type = "number", range = [\1, \2]', text)
     replaced = _RENAMED.sub(lambda found: _place(found[0], None) or "", _BOTH.sub(_in_file, text))
     # A command is to be typed as it is.
@@ -63,7 +63,7 @@ def without_options(text: str) -> str:
 
 def _in_file(found: re.Match[str]) -> str:
     if found["name"] is not None:
-        option = _OPTIONS.get(found["flag"][2:])
+        option = _OPTIONS.get(found["flag"][2:], "")
         return found[0] if option != found["name"] else _place(option, None) or found[0]
     given = found["first"] or found["inner"]
     by_flag = {
@@ -106,4 +106,3 @@ def _toml(name: str, value: str, on_command_line: str) -> str | None:
         return to_value(literal_eval(value))
     except (ValueError, SyntaxError, TypeError):  # a word, or a list that is left open
         return value
-

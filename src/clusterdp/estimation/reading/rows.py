@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns, unnamed
 from clusterdp._text import counted
-from clusterdp.errors import DataError, did_you_mean
+from clusterdp.errors import DataError, did_you_mean, nearest_first
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.published.release import Release
 from clusterdp.published.rows import scan_units
