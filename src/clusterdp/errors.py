@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from contextlib import suppress
-from difflib import get_close_matches
+from contextlib import contextmanager, suppress
+from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterdp._text import plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class ClusterDPError(ValueError):
-    """Base of every error this package raises on purpose; its message is safe to show."""
+    """Base of every error this package raises on purpose; its message is safe to show.
+
+    Attributes:
+        about: The options or outcomes that are wrong, the first one that is known first; empty if
+            none may be named; None if the message names them.
+    """
+
+    about: tuple[str, ...] | None = None
 
     def __init__(self, message: str = "") -> None:
         super().__init__(plain_text(message, "\n"))
@@ -64,6 +71,17 @@ def _level_outside() -> int:
     return level
 
 
+@contextmanager
+def errors_about(*names: str) -> Iterator[None]:
+    """Note which options or outcomes errors are about, for the lines of an experiment file."""
+    try:
+        yield
+    except ClusterDPError as error:
+        if error.about is None:
+            error.about = names
+        raise
+
+
 def raise_alone(error: ClusterDPError) -> NoReturn:
     """Raise an error that does not carry the one behind it: libraries quote values in theirs."""
     try:
@@ -103,6 +121,21 @@ def missing_column(name: str, part: str, names: Iterable[str], use: str = "to us
         f"There is no column {name!r} {use} as {part} ({option}).{did_you_mean(name, known)} "
         f"The table has {', '.join(map(repr, known)) or 'no columns'}."
     )
+
+
+# How many columns a message lists.
+_MOST_NAMES = 12
+
+
+def nearest_first(name: str, known: Iterable[str]) -> str:
+    """Known names for a message, those most like this one first; the last of many are counted."""
+
+    def likeness(other: str) -> float:
+        return SequenceMatcher(None, name.casefold(), other.casefold()).ratio()
+
+    names = sorted(known, key=likeness, reverse=True)
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(repr, names[:_MOST_NAMES])) + more
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -335,7 +335,10 @@ def test_show_is_for_people(
     text = run("ledger", "show", where).stdout
     assert "█" * 24 + "░" * 8 in text
     assert "3 of 4 spent, 1 remaining\n" in text
-    assert f"{unfinished} is unfinished. Resume with: clusterdp release --resume" in text
+    assert f"{unfinished} is unfinished. Resume with:\n" in text
+    # A command stands in a line of its own, so that it can be copied.
+    resume = f"clusterdp release --resume {unfinished} --ledger {where}"
+    assert resume in [line.strip() for line in text.splitlines()]
     assert_refused(run("ledger", "show", where, "--population", "ca"), "nothing was spent on 'ca'")
 
 

@@ -68,7 +68,7 @@ Protected   visit, clicks: ε = 2, δ = 0, one unit's outcomes (label DP)
             reader who knows all other units' outcomes: 50% sure → at most 89%
 Not stated  description, license (cannot be added later; see [about])
 
-Published published (7 files, 0.1 MB)
+Published to published (7 files, 0.1 MB)
 Next: clusterdp inspect published
 """
 ASKED = """\
@@ -80,8 +80,7 @@ Protected   visit, clicks: ε = 2, δ = 0, one unit's outcomes (label DP)
 Budget      shop-users: spends 2 of the 4 remaining
 Not stated  description, license (cannot be added later; see [about])
 
-Publish? [y/N]: y
-Published again (7 files, 0.1 MB). Release ID, 2 of 4 remaining.
+Published to again (7 files, 0.1 MB). Release ID, 2 of 4 remaining.
 Next: clusterdp inspect again
 """
 INSPECT = f"""\

@@ -107,7 +107,7 @@ SPACES: dict[str, Space] = {
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sales", "'sales', which is not a declared outcome; the outcomes are 'visit', 'spend'"),
+        ("sales", "'sales', which is not a declared outcome. The outcomes are 'visit', 'spend'"),
         ("spend>=500", "is the same for every value of 'spend'"),
         ("spend==0.00005", "is the same for every value of 'spend'"),
         ("visit>=0", "is the same for every value of 'visit'"),

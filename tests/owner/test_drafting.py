@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from cli_runs import assert_refused, run
-from clusterdp.owner.drafting import PublicColumns, draft_experiment
+from clusterdp.owner.drafting import DraftedFile, PublicColumns, draft_experiment
 from clusterdp.sources.source import NamedSource
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ FORMS: dict[str, tuple[str, Callable[[pl.DataFrame, Path], NamedSource]]] = {
 }
 
 
-def drafted(
-    form: str, folder: Path, *, changed: bool, public: PublicColumns
-) -> tuple[str, list[str]]:
+def drafted(form: str, folder: Path, *, changed: bool, public: PublicColumns) -> DraftedFile:
     suffix, write = FORMS[form]
     place = folder / f"t{suffix}"
     place.unlink(missing_ok=True)
@@ -113,7 +111,7 @@ def test_outcomes_that_cannot_be_read_are_not(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(marker, b"\xff" * len(marker)))
     with pytest.raises(pl.exceptions.PolarsError):
         pl.read_parquet(path, columns=["tier"])
-    text, found = draft_experiment(NamedSource(name=str(path)), PUBLIC, tmp_path / "e.toml")
+    text, found, _ = draft_experiment(NamedSource(name=str(path)), PUBLIC, tmp_path / "e.toml")
     assert "3 clusters" in found
     overflow = "select user, arm, abs(visit) as visit from visits"
     source = NamedSource(name=f"sqlite:///{tmp_path}/t.db", query=overflow)
@@ -122,7 +120,7 @@ def test_outcomes_that_cannot_be_read_are_not(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError, match="overflow"):
             database.execute(overflow).fetchall()
     database.close()
-    text, found = draft_experiment(source, PublicColumns("user", "arm"), tmp_path / "e.toml")
+    text, found, _ = draft_experiment(source, PublicColumns("user", "arm"), tmp_path / "e.toml")
     assert 'visit = { type = "?" }' in text
 
 
@@ -201,9 +199,9 @@ def test_arms_that_need_a_control_are_listed(tmp_path: Path) -> None:
     rows = table(changed=False).with_columns(arm=pl.format("v{}", pl.col("user") % 3))
     rows.write_parquet(tmp_path / "t.parquet")
     source = NamedSource(name=str(tmp_path / "t.parquet"))
-    text, found = draft_experiment(source, PUBLIC, tmp_path / "e.toml")
+    text, found, _ = draft_experiment(source, PUBLIC, tmp_path / "e.toml")
     assert 'control = "?"  # one of v0, v1, v2' in text
     repeated = pl.concat([rows, rows])
     repeated.write_parquet(tmp_path / "t.parquet")
-    text, found = draft_experiment(source, PUBLIC, tmp_path / "e.toml")
+    text, found, _ = draft_experiment(source, PUBLIC, tmp_path / "e.toml")
     assert "duplicate ids (see aggregate)" in found

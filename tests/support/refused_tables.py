@@ -91,7 +91,7 @@ REFUSALS = {
     ),
     "a number is missing": Refusal(
         lambda t: some("spend", None)(with_visits(t)),
-        "'visit', 'sale', 'spend' (outcomes) have missing values;",
+        "one or more of the outcomes 'visit', 'sale', 'spend' has missing values;",
         SEVERAL,
     ),
     "no rows": Refusal(lambda t: t.head(0), "the table has no rows"),

@@ -108,7 +108,7 @@ def estimate_command(
         typer.Option(
             metavar="rest|pairs",
             help="Compare segments with the rest or pairwise, and test for heterogeneity.",
-            rich_help_panel="Tests",
+            rich_help_panel=FIRST,
         ),
     ] = None,
     family: Annotated[
@@ -172,7 +172,7 @@ def estimate_command(
             "--verbose",
             "-v",
             help="Show all columns, passed checks and method notes.",
-            rich_help_panel="Output",
+            rich_help_panel=FIRST,
         ),
     ] = False,
     help_all: HelpAll = False,  # noqa: ARG001 - it prints and exits

@@ -14,6 +14,7 @@ from clusterdp.cli.console import (
     AsJson,
     Folder,
     Verbose,
+    print_failure,
     print_json,
     print_line,
     print_note,
@@ -80,8 +81,12 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
         print_json({"sound": sound, "checks": listed, "owners_words": said})
     else:
         for check in checks:
-            mark = "ok  " if check.problem is None else "FAIL"
-            print_line(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
+            if check.problem is None:
+                print_line(f"ok   {check.name}")
+            else:
+                print_failure(f"{check.name}: {check.problem}")
+        if not sound:
+            print_line("Do not use this folder. Get it again from the owner, and verify that.")
         if said:
             print_note(f"the owner's statements, which no check can confirm: {', '.join(said)}")
     if not sound:

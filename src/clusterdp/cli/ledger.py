@@ -17,6 +17,7 @@ from clusterdp._text import counted
 from clusterdp.cli.console import (
     REFUSED,
     AsJson,
+    print_failure,
     print_json,
     print_line,
     print_next,
@@ -172,7 +173,7 @@ def verify_ledger(
         print_json({"sound": not problems, "problems": problems})
     else:
         for problem in problems:
-            print_line(f"FAIL {problem}")
+            print_failure(problem)
     if problems:
         raise typer.Exit(REFUSED)
     if not as_json:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -20,6 +21,7 @@ from clusterdp.cli.console import (
     REFUSED,
     HelpAll,
     Verbose,
+    confirmed,
     owner_notices,
     print_aside,
     print_json,
@@ -36,7 +38,7 @@ from clusterdp.owner import plan as owner
 from clusterdp.owner.drafting import PublicColumns, draft_experiment
 from clusterdp.owner.job import ReleaseJob
 from clusterdp.owner.keywords import EXPERIMENT, release_line
-from clusterdp.owner.publish import publish, readied, run_publish, run_resume
+from clusterdp.owner.publish import NEEDED, publish, readied, run_publish, run_resume
 from clusterdp.published.folder import read_manifest
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.experiment import (
@@ -129,10 +131,22 @@ def init_command(
     """
     refuse_existing(out)
     source = NamedSource(name=table, query=query, delimiter=delimiter)
-    text, found = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
-    write_new(out, text)
-    print_line(f"Wrote {out}: {', '.join(found)}. No outcome was read.")
+    drafted = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
+    write_new(out, drafted.text)
+    print_line(f"Wrote {out}: {', '.join(drafted.found)}. No outcome was read.")
+    if unit is None or arm is None:
+        columns = f"--unit {_column(unit, drafted.likely.unit, 'ID_COLUMN')} "
+        columns += f"--arm {_column(arm, drafted.likely.arm, 'ARM_COLUMN')}"
+        print_note(
+            "Name the columns of ids and arms, and of clusters if there are any, to have them "
+            f"filled in. Remove {out} and run: clusterdp init {shlex.quote(table)} {columns}"
+        )
     print_line(f"Next: fill in what is open, then clusterdp plan {out}")
+
+
+def _column(given: str | None, likely: str | None, otherwise: str) -> str:
+    """The name of a column in a command: as it was given, or as it seems to be."""
+    return shlex.quote(given or likely or otherwise)
 
 
 @reported_errors()
@@ -245,7 +259,7 @@ NO_LEDGER = (
 _RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "show_row_counts")
 
 
-@reported_errors()
+@reported_errors("nothing was published")
 @with_options(publish)
 def release_command(
     *,
@@ -261,14 +275,13 @@ def release_command(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Finish an interrupted release of a --ledger; it spends nothing more. If it "
-            "has drawn noise, the table must be the same.",
-            rich_help_panel=_BUDGET,
+            help="Finish an interrupted release of a --ledger.",
+            rich_help_panel=FIRST,
         ),
     ] = None,
     yes: Annotated[
         bool,
-        typer.Option("--yes", help="Publish without asking.", rich_help_panel=_BUDGET),
+        typer.Option("--yes", help="Publish without asking.", rich_help_panel=FIRST),
     ] = False,
     verbose: Verbose = False,
     as_json: OwnerJson = False,
@@ -288,8 +301,10 @@ def release_command(
             published = run_resume(resume, _release_task(here), given | also, progress=bars)
         _show_published(published, None, as_json=as_json)
         return
-    _source(given)
+    source = _source(given)
     task = _release_task(given)
+    if task.experiment is None:
+        _check_complete(task, source, published=not dry_run)
     if not dry_run:
         _publish(task, verbose=verbose, as_json=as_json, asks=not (yes or as_json))
         return
@@ -298,6 +313,20 @@ def release_command(
             print_json({"plan": ready.preview.content})
         else:
             _show_before(ready.preview, verbose=verbose)
+
+
+def _check_complete(task: ReleaseJob, source: str, *, published: bool) -> None:
+    """Raise an error that names all that a release of a table lacks, and the shorter way."""
+    options = task.request.options
+    has_budget = options.resample_prob is not None
+    budget = () if has_budget else ("epsilon",)
+    options.require(
+        *NEEDED,
+        *budget,
+        *(("out",) if published else ()),
+        otherwise=". Nothing was published. Fix: give them, or draft an experiment file with "
+        f"clusterdp init {shlex.quote(source)}",
+    )
 
 
 def _release_task(given: dict[str, Any]) -> ReleaseJob:
@@ -326,8 +355,7 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
             _show_before(ready.preview, verbose=verbose)
         if ready.budget is None:
             print_aside(NO_LEDGER)
-        # Python's `input` writes its question to standard error, which is muted here.
-        if asks and on_terminal() and not typer.confirm("\nPublish?"):
+        if asks and on_terminal() and not confirmed("Publish?"):
             print_line("Nothing was published.")
             raise typer.Exit(REFUSED)
 
@@ -337,8 +365,8 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
 
 
 def on_terminal() -> bool:
-    """Whether there is an owner to ask."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    """Whether there is an owner to ask, wherever the output goes."""
+    return sys.stdin.isatty()
 
 
 def _show_before(preview: Preview, *, verbose: bool) -> None:
@@ -374,6 +402,6 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
     for found in published.found:
         print_note(found)
     readable = is_store(target) or not has_scheme(target)
-    print_line(f"Published {target}{_published_in_short(published, preview)}")
+    print_line(f"Published to {target}{_published_in_short(published, preview)}")
     if readable:
         print_line(f"Next: clusterdp inspect {target}")

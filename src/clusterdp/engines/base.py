@@ -22,7 +22,7 @@ from clusterdp.engines.cells import (
     refuse_missing,
     unplain,
 )
-from clusterdp.errors import DataError, ParameterError, TableChangedError
+from clusterdp.errors import DataError, ParameterError, TableChangedError, errors_about
 from clusterdp.rows.column_types import PLAIN, TEXT_KINDS, Notation
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.sources.source import ColumnRequest
@@ -327,30 +327,37 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
 
 def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOptions) -> None:
     """Raise a DataError unless every row has outcomes of a question that can be used."""
-    names = ", ".join(map(repr, space.declared.names))
-    is_one = len(space.declared.names) == 1
-    named = f"column {names} (outcome) has" if is_one else f"columns {names} (outcomes) have"
+    names = space.declared.names
+    listed = ", ".join(map(repr, names))
+    # Which of several it is depends on outcomes.
+    named, about = f"column {listed} (outcome) has", names
+    if len(names) > 1:
+        named, about = f"one or more of the outcomes {listed} has", ()
     n_missing, n_outside, n_broken = tally.flaws[:3].tolist()
     if n_missing:
-        raise DataError(
-            f"{named} missing values{_in_rows(n_missing, table)}; declare which outcomes "
-            "may be missing (missing=[...], --missing NAME)"
-        )
+        with errors_about(*about):
+            raise DataError(
+                f"{named} missing values{_in_rows(n_missing, table)}; declare which outcomes "
+                "may be missing (missing=[...], --missing NAME)"
+            )
     if n_outside:
         # Labels are never clipped.
         clips = not table.clip and not space.declared.labels
         remedy = "declare every value that can occur" + (
-            ", or clip: clip = true under [analysis] (clip=True, --clip)" if clips else ""
+            ", or clip (clip=True, --clip)" if clips else ""
         )
-        raise DataError(
-            f"{named} values outside the allowed values{_in_rows(n_outside, table)}; {remedy}"
-        )
+        with errors_about(*about):
+            raise DataError(
+                f"{named} values outside the allowed values{_in_rows(n_outside, table)}; {remedy}"
+            )
     if n_broken:
-        listed = ", ".join(repr(str(one)) for one in space.declared.constraints)
-        raise DataError(
-            f"{named} combinations that the constraints rule out ({listed})"
-            f"{_in_rows(n_broken, table)}; declare fewer constraints, or correct the rows"
-        )
+        ruled_out = ", ".join(repr(str(one)) for one in space.declared.constraints)
+        with errors_about("constraint"):
+            raise DataError(
+                f"the outcomes {listed} have combinations that the constraints rule out "
+                f"({ruled_out}){_in_rows(n_broken, table)}; declare fewer constraints, or correct "
+                "the rows"
+            )
 
 
 def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:

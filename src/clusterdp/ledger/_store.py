@@ -95,8 +95,9 @@ def _check_file(path: Path) -> None:
         mode = path.stat().st_mode
     except (OSError, ValueError):
         raise LedgerError(
-            f"there is no ledger {path.name}; make one: clusterdp.Ledger.create({path.name!r}, "
-            f"cap_epsilon=8) (clusterdp ledger init {shlex.quote(path.name)} --cap-epsilon 8)"
+            f"There is no ledger {str(path)!r}. Nothing was published. Fix: check the name. For "
+            "a new budget, choose its cap, and make a ledger with clusterdp.Ledger.create or with: "
+            f"clusterdp ledger init {shlex.quote(str(path))} --cap-epsilon EPSILON"
         ) from None
     if not stat.S_ISREG(mode):
         raise LedgerError(f"{path.name} is not a ledger: it is not a file")

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import counted
 from clusterdp._version import __version__
-from clusterdp.errors import ClusterDPError, DataError, LedgerError, OutputError, ParameterError
+from clusterdp.errors import (
+    ClusterDPError,
+    DataError,
+    LedgerError,
+    OutputError,
+    ParameterError,
+    errors_about,
+)
 from clusterdp.ledger.balance import (
     budget_in_short,
     normalize_population,
@@ -67,7 +74,15 @@ class PopulationBudget:
 
     def check_population(self) -> None:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
-        self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
+        with errors_about("population"):
+            self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
+
+    def check_allowed(self, terms: Terms) -> None:
+        """Raise a LedgerError if the ledger would reject a release; nothing is reserved."""
+        balance = self.ledger.balance(self._named())
+        if not balance.allows(terms.guarantee, terms.losses()):
+            with errors_about("epsilon"):
+                raise LedgerError(balance.refusal(terms.guarantee))
 
     def allows(self, epsilon: float | None) -> bool:
         """Whether so much is left; False where it is not known how much a release takes."""
@@ -103,10 +118,7 @@ class PopulationBudget:
             f"{rounded_up(balance.cap.epsilon)}",
             "refusals": self._refusals(balance, terms),
             "notes": [note] if earlier else [],
-            "in_short": (
-                f"{balance.population}: spends {budget_in_short(guarantee).removeprefix('ε = ')} "
-                f"of the {shown_below(balance.remaining)} remaining"
-            ),
+            "in_short": balance.spends(guarantee),
         }
 
     def release(
@@ -187,11 +199,13 @@ class PopulationBudget:
         return normalize_population(self.population)
 
     def _refusals(self, balance: Balance, terms: Terms) -> list[str]:
-        """Why the ledger would reject a release; empty if it would not."""
+        """Why the ledger would reject a release, and what to do; empty if it would not."""
         known = [one.population for one in self.ledger.balances()]
         is_allowed = balance.allows(terms.guarantee, terms.losses())
         problems = [
-            None if is_allowed else balance.why_not(terms.guarantee),
+            None
+            if is_allowed
+            else f"{balance.why_not(terms.guarantee)}. Fix: {balance.remedy(terms.guarantee)}.",
             population_problem(balance.population, known, confirmed=self.confirmed_new),
         ]
         return [f"This release would be rejected: {problem}" for problem in problems if problem]

@@ -152,12 +152,12 @@ def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     options, release_id = one.content.get("options"), one.release_id
     is_frame = isinstance(options, dict) and options.get("input") == FRAME
     resume = (resume_in_python if is_frame else resume_command)(release_id, ledger)
-    steps = [f"{release_id} is unfinished. Resume with: {resume}"]
+    steps = [f"{release_id} is unfinished. Resume with:", f"  {resume}"]
     if not one.has_drawn:
         cancel = ending_command("cancel", release_id, ledger)
-        steps.append(f"  It drew nothing. Get its budget back with: {cancel}")
+        steps += ["It drew nothing. Get its budget back with:", f"  {cancel}"]
     close = ending_command("close", release_id, ledger)
-    return [*steps, f"  Abandon it, its budget spent, with: {close}"]
+    return [*steps, "Abandon it, its budget spent, with:", f"  {close}"]
 
 
 def _cells(one: ReleaseRecord) -> tuple[str, ...]:

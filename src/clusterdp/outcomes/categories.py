@@ -45,13 +45,30 @@ _REMEMBERED = 16
 class TooManyCategoriesError(ParameterError):
     """The declared outcomes have more combinations than one channel serves."""
 
-    def __init__(self, n_categories: int, most: int) -> None:
-        super().__init__(
-            f"the outcomes have {n_categories:,} outcome combinations, and one question has at "
-            f"most {most:,}; declare fewer levels (number:0..500 for a number) or more "
-            "constraints, or ask them in separate questions (question=..., --question) where no "
-            "constraint or metric links them"
+    def __init__(self, n_categories: int, most: int, declared: DeclaredOutcomes) -> None:
+        levels = {
+            one.name: one.space.values
+            for one in declared.outcomes
+            if isinstance(one.space, OutcomeSpace)
+        }
+        # The one with most of them can be a number, whose levels are a grid.
+        widest = max(levels, key=lambda name: len(levels[name]), default=declared.names[0])
+        fewer = "declare fewer levels"
+        if len(values := levels.get(widest, ())) > 2:
+            ends = f"{shortest_decimal(values[0])}..{shortest_decimal(values[-1])}"
+            fewer = f"declare {widest!r}, which has {len(values):,}, as number:{ends}"
+        links = (
+            ", or more constraints, or ask outcomes in separate questions (question=..., "
+            "--question) where no constraint or metric links them"
         )
+        several = len(declared.names) > 1
+        named = f"outcome{'s' if several else ''} {', '.join(map(repr, declared.names))}"
+        super().__init__(
+            f"{named} {'have' if several else 'has'} {n_categories:,} outcome combinations, and "
+            f"one question has at most {most:,}. Nothing was published. Fix: "
+            f"{fewer}{links if several else ''}."
+        )
+        self.about = (widest,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +104,11 @@ class Categories:
         _check_grids(self.declared, self.grids)
         object.__setattr__(self, "outcomes", _with_levels(self.declared, self.grids))
         if math.prod(self.shape) > _MOST_COMBINATIONS:
-            raise TooManyCategoriesError(math.prod(self.shape), self.most)
+            raise TooManyCategoriesError(math.prod(self.shape), self.most, self.declared)
         exists = self._existing()
         positions = np.flatnonzero(exists)
         if len(positions) > self.most:
-            raise TooManyCategoriesError(len(positions), self.most)
+            raise TooManyCategoriesError(len(positions), self.most, self.declared)
         table = np.full(exists.size, -1, dtype=np.int16)
         table[positions] = np.arange(len(positions))
         object.__setattr__(self, "table", table)

@@ -14,7 +14,7 @@ import msgspec
 
 from clusterdp._lists import parse_named, parse_names
 from clusterdp._text import exact, shortest_decimal
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, errors_about
 from clusterdp.outcomes.finite import AFFIRMATIVE, OutcomeSpace, folded
 from clusterdp.outcomes.grammar import parse_constraint, parse_metric
 from clusterdp.outcomes.metric import OBSERVED, Constraint, Metric, check_declared
@@ -91,13 +91,15 @@ class DeclaredOutcomes:
     def __post_init__(self) -> None:
         if not self.outcomes:
             raise ParameterError("outcomes must name at least one column, got none")
-        _check_distinct("metric", tuple(map(str, self.metrics)))
-        for metric in self.metrics:
-            metric.check(self.spaces)
-            self.check_missing(metric)
+        with errors_about("metric"):
+            _check_distinct("metric", tuple(map(str, self.metrics)))
+            for metric in self.metrics:
+                metric.check(self.spaces)
+                self.check_missing(metric)
         from_metrics = {name: self._metric_cuts(name) for name in self.spaces}
-        for constraint in self.constraints:
-            constraint.check(self.spaces, from_metrics)
+        with errors_about("constraint"):
+            for constraint in self.constraints:
+                constraint.check(self.spaces, from_metrics)
 
     def check_missing(self, metric: Metric) -> None:
         """Raise a ParameterError if a metric uses several outcomes that may be missing."""
@@ -268,15 +270,25 @@ def declare(
     )
     own = map(Metric.mean_of, spaces)
     observed = (Metric.mean_of(name + OBSERVED) for name in spaces if name in absent)
-    measured = tuple(
-        metric.with_missing(absent) for metric in (*own, *observed, *map(parse_metric, metrics))
-    )
+    with errors_about("metric"):
+        further = tuple(map(parse_metric, metrics))
+    measured = tuple(metric.with_missing(absent) for metric in (*own, *observed, *further))
+    with errors_about("constraint"):
+        always = [_declared_constraint(given, spaces) for given in constraints]
     return DeclaredOutcomes(
         outcomes=declared,
-        constraints=tuple(parse_constraint(given).with_missing(absent) for given in constraints),
+        constraints=tuple(one.with_missing(absent) for one in always),
         metrics=measured,
         multipliers=_multipliers(measured, weights, absent),
     )
+
+
+def _declared_constraint(given: Constraint | str, names: Collection[str]) -> Constraint:
+    """A constraint of declared outcomes; an error shows it as it was written."""
+    constraint = parse_constraint(given)
+    for side in (constraint.condition, constraint.consequence):
+        check_declared(f"constraint {str(given)!r} uses", sorted(side.outcomes), names)
+    return constraint
 
 
 def _named_spaces(
@@ -366,7 +378,8 @@ def parse_question(text: str) -> QuestionRequest:
 def check_partition(questions: Sequence[QuestionRequest], declared: DeclaredOutcomes) -> None:
     """Raise a ParameterError unless questions hold every outcome once, and linked ones together."""
     named = [name for question in questions for name in question.names]
-    check_declared("question names", named, declared.names)
+    with errors_about("question"):
+        check_declared("question names", named, declared.names)
     wrong = [name for name in declared.names if named.count(name) != 1]
     if wrong:
         raise ParameterError(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp._text import exact, shortest_decimal
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, did_you_mean
 from clusterdp.outcomes.number import Number, Space
 
 if TYPE_CHECKING:
@@ -334,8 +334,8 @@ def check_declared(said: str, names: Iterable[str], declared: Collection[str]) -
     for name in names:
         if name not in declared:
             raise ParameterError(
-                f"{said} {name!r}, which is not a declared outcome; "
-                f"the outcomes are {', '.join(map(repr, declared))}"
+                f"{said} {name!r}, which is not a declared outcome.{did_you_mean(name, declared)} "
+                f"The outcomes are {', '.join(map(repr, declared))}"
             )
 
 

@@ -18,8 +18,9 @@ from clusterdp._progress import NoProgress, counting_channels
 from clusterdp.document.markup import to_html
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.engines.cells import CellOptions
-from clusterdp.errors import ParameterError, missing_column
+from clusterdp.errors import LedgerError, ParameterError, missing_column
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
+from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner.keywords import PlanKeywords, plan_line, release_line, takes
 from clusterdp.planning.advice import advise_pilot
 from clusterdp.planning.alternatives import cost_notes, smallest_epsilon
@@ -33,6 +34,7 @@ from clusterdp.planning.decide import Assumed, Draft
 from clusterdp.planning.page import plan_page
 from clusterdp.planning.report import PlanReport, QuestionReport
 from clusterdp.precision.visible import TrueClusters
+from clusterdp.privacy.accounting import ReleaseLoss, any_loss
 from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.rows.column_types import check_unread
 from clusterdp.rows.frames import column_names
@@ -46,6 +48,7 @@ from clusterdp.spec.experiment import (
     write_lock,
 )
 from clusterdp.spec.fields import DECIDED, DECLARATION, DECLARED, PLACES
+from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.spec.parse import change_options, parse, parse_options
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine
     from clusterdp.planning.compare import MechanismComparison
+    from clusterdp.privacy.accounting import Guarantee
     from clusterdp.spec.fields import Options
     from clusterdp.spec.request import Request
 
@@ -310,7 +314,11 @@ class Plan:
     def made_from(self, experiment: ExperimentFile) -> Plan:
         """The same plan, as that of an experiment file."""
         options = msgspec.structs.replace(self.options, experiment=experiment.checksum)
-        return replace(self, options=options, experiment=experiment.path)
+        report = self.report
+        if report is not None:
+            budget, rejected = _planned_spending(experiment, report.guarantee)
+            report = replace(report, budget=budget, rejected=rejected, for_file=True)
+        return replace(self, options=options, report=report, experiment=experiment.path)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -354,6 +362,30 @@ class Plan:
         if self.report is None:
             raise ParameterError("a plan that was read from a lock has no comparison; plan again")
         return self.report
+
+
+def _planned_spending(
+    experiment: ExperimentFile, guarantee: Guarantee
+) -> tuple[str | None, str | None]:
+    """What a release would take from the ledger that a file names, and why it would be rejected.
+
+    A plan spends nothing, so that a ledger that cannot be read is only noted.
+    """
+    options = experiment.options
+    if options.ledger is None or options.population is None:
+        return None, None
+    try:
+        balance = Ledger(options.ledger).balance(options.population)
+    except LedgerError as error:
+        return None, f"A release would be rejected: {error}"
+    is_pure = not guarantee.delta
+    losses = [ReleaseLoss(atoms=any_loss(guarantee.epsilon))] if is_pure else []
+    # What a release loses may be less under tight composition than its guarantee says.
+    if balance.allows(guarantee, losses) or (balance.tight and not is_pure):
+        return balance.spends(guarantee), None
+    why, fix = balance.why_not(guarantee), balance.remedy(guarantee)
+    problem = f"A release would be rejected: {why}. Fix: {fix}."
+    return balance.spends(guarantee), in_file_terms(problem)
 
 
 def release_request(
@@ -417,7 +449,7 @@ def _completed(
         if given.get(name) is not None:
             raise ParameterError(
                 f"{named(name)} conflicts with {lock} ({_held(plan.options, name)}). Nothing was "
-                "published. Remove it, or plan again."
+                f"published. Remove {named(name)}, or plan again with it."
             )
     return parse(change_options(plan.options, given))
 

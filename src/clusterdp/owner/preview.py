@@ -20,6 +20,7 @@ from clusterdp.precision.forecast import predict
 from clusterdp.precision.visible import shown_metrics, unseen_notes
 from clusterdp.published.manifest import plain
 from clusterdp.spec.columns import question_suffixes
+from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
@@ -194,6 +195,8 @@ def describe_release(
     }
     if spec.clusters.response is not None:
         content["label_epsilon"] = spec.clusters.epsilon
+    if request.options.experiment is not None:
+        notes[:] = map(in_file_terms, notes)
     if budget is not None:
         content["budget"] = budget
         notes[:0] = budget["refusals"]  # first: nothing else matters if it would be refused

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, errors_about
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
@@ -173,6 +173,10 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     return run_resume(release_id, python_job(source, None, given), progress=progress)
 
 
+# What every release needs, next to a budget and a place.
+NEEDED = ("unit", "arm", "outcomes")
+
+
 class PendingRelease(NamedTuple):
     """A release that only has to be written.
 
@@ -209,8 +213,10 @@ def readied(task: ReleaseJob, out: str | None) -> Iterator[PendingRelease]:
         engine = task.open_engine(stack)
         target = None if options.out is None else engine.place(options.out)
         if target is not None:
-            target.check_free()
-        budget = task.open_budget()
+            with errors_about("out"):
+                target.check_free()
+        with errors_about("ledger"):
+            budget = task.open_budget()
         if budget is not None and out is not None:
             budget.check_population()
         if out is None:
@@ -220,6 +226,8 @@ def readied(task: ReleaseJob, out: str | None) -> Iterator[PendingRelease]:
             opened = task.check_rows(opened, budget)
         spec = task.decide(draft, opened.layout)
         spec.check(opened.layout)
+        if budget is not None and out is not None:
+            budget.check_allowed(spec.terms)
         cost = None if budget is None else budget.describe(spec.terms)
         shown = describe_release(opened, spec, draft, cost)
         yield PendingRelease(opened, spec, shown, budget, target, draft.to_options())
@@ -233,7 +241,8 @@ def run_publish(
 ) -> Published:
     """Publish what a task describes; `show` is called before anything is spent."""
     options = task.request.options
-    options.require("out")
+    with task.locating():
+        options.require(*NEEDED, "out")
     with task.locating(), readied(task, options.out) as ready:
         if show is not None:
             show(ready)

@@ -24,6 +24,7 @@ from clusterdp.precision.visible import (
     visible_targets,
 )
 from clusterdp.privacy.statement import rounded_up
+from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.spec.terms import total_guarantee
 from clusterdp.statistics.sums import totals_label
 
@@ -300,11 +301,17 @@ class PlanReport:
         request: What was asked for.
         questions: The report of each question.
         notes: What the owner should know about the table, the baseline and the questions.
+        budget: What a release would take from the ledger that an experiment file names.
+        rejected: Why that ledger would reject it; None if it would not.
+        for_file: Whether notes name options as an experiment file has them.
     """
 
     request: Request
     questions: tuple[QuestionReport, ...]
     notes: tuple[str, ...] = ()
+    budget: str | None = None
+    rejected: str | None = None
+    for_file: bool = False
 
     @property
     def mechanisms(self) -> list[Mechanism]:
@@ -345,8 +352,11 @@ class PlanReport:
 
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
-        notes = self.every_note()
-        return [Paragraph(self.answer()), self.mde(), Facts(self.facts()), *as_notes(notes)]
+        facts = self.facts()
+        if self.budget is not None:
+            facts.append(("Budget", self.budget))
+        notes = [*filter(None, [self.rejected]), *self.every_note()]
+        return [Paragraph(self.answer()), self.mde(), Facts(facts), *as_notes(notes)]
 
     def review(self) -> list[Part | Section]:
         """What reviewers ask for, question by question."""
@@ -474,4 +484,5 @@ class PlanReport:
     def every_note(self) -> list[str]:
         """What the owner should know, each once."""
         of_questions = (note for one in self.questions for note in one.notes())
-        return list(dict.fromkeys((*self.notes, *of_questions)))
+        notes = dict.fromkeys((*self.notes, *of_questions))
+        return [in_file_terms(one) for one in notes] if self.for_file else list(notes)

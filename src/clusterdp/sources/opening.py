@@ -258,7 +258,7 @@ def _find_files(source: str) -> list[Path]:
         if path.is_file():
             return [path]
         if path.is_dir():
-            none = f"the folder {path} holds no files"
+            none = f"the folder {str(path)!r} holds no files"
             # At any depth, but for what other tools leave next to their data.
             found = [
                 entry

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clusterdp.errors import DataError, OutputError, ParameterError, raise_alone
+from clusterdp.errors import (
+    ClusterDPError,
+    DataError,
+    LedgerError,
+    OutputError,
+    ParameterError,
+    raise_alone,
+)
+from clusterdp.outcomes.categories import TooManyCategoriesError
 from clusterdp.spec._experiment_text import (
     OUTCOMES,
     SECTIONS,
@@ -29,6 +37,7 @@ from clusterdp.spec._experiment_text import (
     to_toml,
 )
 from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, Options
+from clusterdp.spec.file_terms import in_file_terms, without_options
 from clusterdp.spec.parse import parse_options, refuse_unknown
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
@@ -113,15 +122,34 @@ class ExperimentFile:
 
 @contextmanager
 def _locating(path: Path, lines: Mapping[str, int]) -> Iterator[None]:
-    """Add the line of the first option or outcome that an error names, given the line of each."""
+    """Put errors into the terms of the file, and add the line of what they are about.
+
+    Errors about folders and ledgers have a line only if they say what of the file they are about.
+    """
     try:
         yield
-    except (DataError, ParameterError) as error:
-        if type(error) not in (DataError, ParameterError):
+    except _LOCATED as error:
+        kind = ParameterError if isinstance(error, TooManyCategoriesError) else type(error)
+        if kind not in _LOCATED:
             raise
-        words = (word[1] or word[2] for word in re.finditer(_WORD, str(error)))
-        line = next((lines[word] for word in words if word in lines), None)
-        raise_alone(type(error)(f"{_at(path, line)}: {error}"))
+        of_the_file = isinstance(error, DataError | ParameterError)
+        line = _line_of(error, lines, by_words=of_the_file)
+        if line is None and not of_the_file:
+            raise
+        raise_alone(kind(f"{_at(path, line)}: {in_file_terms(str(error))}"))
+
+
+# The errors that a file can cause, and no others that are derived from them.
+_LOCATED = (DataError, ParameterError, LedgerError, OutputError)
+
+
+def _line_of(error: ClusterDPError, lines: Mapping[str, int], *, by_words: bool) -> int | None:
+    """The line of what an error is about; of the first option or outcome that it names, if any."""
+    words = iter(error.about or ())
+    if error.about is None and by_words:
+        found = re.finditer(_WORD, without_options(str(error)))
+        words = (word[1] or word[2] for word in found)
+    return next((lines[word] for word in words if word in lines), None)
 
 
 def write_experiment(options: Options, path: Path) -> None:

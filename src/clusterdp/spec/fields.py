@@ -171,8 +171,7 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     breakdown: Annotated[
         Breakdowns,
-        "Public columns analysts will segment by. Gives their groups precise totals; uses part of "
-        "epsilon.",
+        "Public columns analysts will segment by. Each uses part of epsilon.",
     ] = None
     randomization_unit: Annotated[
         Column,
@@ -186,8 +185,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     outcomes: Annotated[
         Spaces,
-        "An outcome and its allowed values: visit=0,1, clicks=0..5, member=no,yes, "
-        "spend=number:0..200 or age=bins:18,30,90. Protected.",
+        "Allowed values of an outcome: visit=0,1, clicks=0..5, member=no,yes, "
+        "spend=number:0..200, age=bins:18,30,90.",
     ] = None
     constraint: Annotated[
         Conditions,
@@ -349,7 +348,7 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     out: Annotated[
         Text,
-        "Folder to publish, on disk or in object storage (s3://bucket/folder). It must not exist.",
+        "New folder to publish, on disk or in object storage (s3://...).",
     ] = None
     show_row_counts: Annotated[
         Switch,
@@ -362,11 +361,12 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         given: dict[str, Any] = msgspec.to_builtins(self)
         return {name: value for name, value in given.items() if name not in OF_ONE_RUN}
 
-    def require(self, *names: str) -> None:
-        """Raise a ParameterError unless these options were given."""
-        for name in names:
-            if getattr(self, name) is None:
-                raise ParameterError(f"missing: {name}; give {name}=... (--{flag_of(name)})")
+    def require(self, *names: str, otherwise: str = "") -> None:
+        """Raise a ParameterError unless these options were given; it may end with a hint."""
+        left = [name for name in names if getattr(self, name) is None]
+        if left:
+            listed = ", ".join(f"{name}=... (--{flag_of(name)})" for name in left)
+            raise ParameterError(f"missing: {listed}{otherwise}")
 
 
 # The headings of help, and the options below each. What is in none has no flag: it is a key of an

@@ -215,8 +215,9 @@ class LocalFolder:
         is_there, *_ = map(_is_there, (target, _partial_of(target), _scratch_of(target)))
         if is_there:
             raise OutputError(
-                f"{target} exists already, and a release is never overwritten; another folder "
-                "(out=..., --out) is another release, which spends its epsilon again"
+                f"{target} exists already, and a release is never overwritten. Nothing was "
+                "published. Fix: choose another folder (out=..., --out), if you mean to spend "
+                "epsilon again."
             )
         if not target.parent.is_dir():
             raise OutputError(f"there is no folder {target.parent} to make {target.name} in")

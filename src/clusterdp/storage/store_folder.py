@@ -71,8 +71,9 @@ class ClaimedFolder(ABC):
         there = self._names()
         if MANIFEST in there:
             raise OutputError(
-                f"{self} exists already, and a release is never overwritten; another folder "
-                "(out=..., --out) is another release, which spends its epsilon again"
+                f"{self} exists already, and a release is never overwritten. Nothing was "
+                "published. Fix: choose another folder (out=..., --out), if you mean to spend "
+                "epsilon again."
             )
         if CLAIM in there and (claim is None or not self._owned(claim)):
             raise self._claimed()

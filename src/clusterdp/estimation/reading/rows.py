@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns, unnamed
 from clusterdp._text import counted
-from clusterdp.errors import DataError, did_you_mean
+from clusterdp.errors import DataError, did_you_mean, nearest_first
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.published.release import Release
 from clusterdp.published.rows import scan_units
@@ -93,7 +93,7 @@ def read_table(
     if key not in there:
         raise DataError(
             f"The segments table has no column {key!r} of ids.{did_you_mean(key, there)} Fix: name "
-            "it with on (--on)."
+            f"it with on (--on). The table has {nearest_first(key, there)}."
         )
     if key != unit and unit in there:
         raise DataError(

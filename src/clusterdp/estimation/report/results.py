@@ -131,9 +131,11 @@ class Estimate(Findings):
         }
         listed = {kind: list(dict.fromkeys(map(repr, each))) for kind, each in named.items()}
         if found:
-            several = next(kind for kind, each in listed.items() if len(each) > 1)
-            names = ", ".join(listed[several])
-            return f"{key!r} has several {several} ({names}); name one too: estimate[{key!r}, ...]"
+            several = {kind: each for kind, each in listed.items() if len(each) > 1}
+            has = "; ".join(f"several {kind} ({', '.join(each)})" for kind, each in several.items())
+            parts = map(repr, key if isinstance(key, tuple) else (key,))
+            example = ", ".join([*parts, *(each[0] for each in several.values())])
+            return f"{key!r} has {has}; name one too: estimate[{example}]"
         known = "; ".join(f"the {kind} are {', '.join(each)}" for kind, each in listed.items())
         return f"no effect of {key!r}; {known}"
 
