@@ -20,7 +20,7 @@ from clusterdp.cli.console import (
     print_text,
     reported_errors,
 )
-from clusterdp.document.model import Facts, Section, Table
+from clusterdp.document.model import Facts, Items, Section, Table
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
@@ -83,7 +83,8 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
             mark = "ok  " if check.problem is None else "FAIL"
             print_line(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
         if said:
-            print_note(f"the owner's statements, which no check can confirm: {', '.join(said)}")
+            print_note("No check can confirm these statements of the owner:")
+            print_text(to_screen([Items(said)], terminal_width()))
     if not sound:
         raise typer.Exit(REFUSED)
 
