@@ -36,10 +36,10 @@ EVERYONE = "everyone"
 _LABELS_SHOWN = 5
 
 
-def units_in_words(n_units: int, n_clusters: int) -> str:
+def units_in_words(n_units: int, n_clusters: int, unit: str = "unit") -> str:
     """Units, and their clusters if there are any: `600 units in 5 clusters`."""
     within = f" in {counted(n_clusters, 'cluster')}" if n_clusters else ""
-    return counted(n_units, "unit") + within
+    return counted(n_units, unit) + within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

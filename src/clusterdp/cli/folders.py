@@ -21,7 +21,7 @@ from clusterdp.cli.console import (
     print_text,
     reported_errors,
 )
-from clusterdp.document.model import Facts, Section, Table
+from clusterdp.document.model import Facts, Items, Section, Table
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
@@ -88,7 +88,8 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
         if not sound:
             print_line("Do not use this folder. Get it again from the owner, and verify that.")
         if said:
-            print_note(f"the owner's statements, which no check can confirm: {', '.join(said)}")
+            print_note("No check can confirm these statements of the owner:")
+            print_text(to_screen([Items(said)], terminal_width()))
     if not sound:
         raise typer.Exit(REFUSED)
 

@@ -126,7 +126,7 @@ def _draw_panel(axes: Axes, panel: IntervalPanel) -> None:
 
 
 def _draw_interval(axes: Axes, position: int, row: Interval) -> None:
-    if math.isnan(row.estimate):
+    if math.isnan(row.low):
         axes.text(0, position, " too few units", va="center", color=_GREY, fontsize=9)
         return
     colour, (left, right) = _of_series(COLOURS, row), axes.get_xlim()

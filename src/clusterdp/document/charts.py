@@ -367,15 +367,16 @@ def _between_labels(at: float, row: int, kind: str) -> Markup:
 
 def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
     """An axis that holds all estimates, their finite ends, and zero."""
-    values = [value for one in intervals for value in (one.estimate, one.low, one.high)]
+    ends = [value for one in intervals for value in (one.estimate, one.low, one.high)]
+    values = [value for value in ends if not math.isnan(value)]
     return Axis(title, Linear.over([0.0, *values]))
 
 
 def _drawn_interval(
     one: Interval, scale: Scale, level: float, left: float, right: float
 ) -> list[Markup]:
-    """A dot with its whiskers, between two places of a drawing; nothing if a number is unknown."""
-    if np.isnan([one.estimate, one.low, one.high]).any():
+    """A dot with its whiskers, between two places of a drawing; only what is known of both."""
+    if np.isnan([one.low, one.high]).any():
         return []
     places = scale.places([one.low, one.high, one.estimate])
     low, high, dot = _across(scale, [one.low, one.high, one.estimate], left, right)
@@ -394,8 +395,14 @@ def _drawn_interval(
 
 
 def _shortened(label: str, n_letters: int) -> str:
-    """A label that leaves room for what stands at the other end of its line."""
-    return label if len(label) <= n_letters else f"{label[: max(n_letters - 1, 1)]}…"
+    """A label that leaves room for what stands at the other end of its line.
+
+    It is cut in the middle: metrics begin alike, and arms are at the end.
+    """
+    if len(label) <= n_letters:
+        return label
+    n_first = max(n_letters - 1, 2) // 2
+    return f"{label[:n_first]}…{label[n_first + 1 - max(n_letters, 3) :]}"
 
 
 def interval_bar(one: Interval, scale: Scale, reference: float) -> Markup:

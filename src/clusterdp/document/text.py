@@ -155,17 +155,17 @@ def aligned(
 ) -> list[str]:
     """Rows as lines: the first column aligned at the left, others at the right.
 
-    Where they do not fit, the table goes on below an empty line, with its first column again.
+    Where they do not fit, headers are broken; where that does not help, the table goes on below an
+    empty line, with its first column again.
     Columns of a group stay together.
     """
-    labels, *others = zip(*rows, strict=True)
-    first = Column("", labels, is_label=True).lines(())
-    columns = iter([Column("", cells).lines(()) for cells in others])
-    blocks = []
-    for name, span in groups or [("", 1)] * len(others):
-        lines = [_GAP.join(cells) for cells in zip(*islice(columns, span), strict=True)]
-        blocks.append([*([name.center(len(lines[0])).rstrip()] if groups else []), *lines])
-    labelled = [*([""] if groups else []), *first]
+    labelled, blocks = _blocks(rows, groups)
+    if width and not _fits(_together(labelled, blocks), width):
+        broken = [Column(name, tuple(cells)).broken() for name, *cells in zip(*rows, strict=True)]
+        upper, lower = (tuple(lines) for lines in zip(*broken, strict=True))
+        narrow = _blocks([upper, (rows[0][0], *lower[1:]), *rows[1:]], groups)
+        if _fits(_together(*narrow), width):
+            labelled, blocks = narrow
     found: list[str] = []
     while True:
         n_kept = max(1, len(blocks))
@@ -175,6 +175,20 @@ def aligned(
         blocks = blocks[n_kept:]
         if not blocks:
             return found
+
+
+def _blocks(
+    rows: Sequence[tuple[str, ...]], groups: Sequence[tuple[str, int]]
+) -> tuple[list[str], list[list[str]]]:
+    """The first column of a table as lines, and the others, those of a group next to each other."""
+    labels, *others = zip(*rows, strict=True)
+    first = Column("", labels, is_label=True).lines(())
+    columns = iter([Column("", cells).lines(()) for cells in others])
+    blocks = []
+    for name, span in groups or [("", 1)] * len(others):
+        lines = [_GAP.join(cells) for cells in zip(*islice(columns, span), strict=True)]
+        blocks.append([*([name.center(len(lines[0])).rstrip()] if groups else []), *lines])
+    return [*([""] if groups else []), *first], blocks
 
 
 def _together(labels: list[str], blocks: Sequence[list[str]]) -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import (
@@ -187,7 +188,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     effects = [replace(one, possible=ranges.get(one.of.metric)) for one in found.effects]
     found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
-    notes += [*scope_notes(request), *_scope_texts(release)]
+    notes += [*scope_notes(request), *_scope_notes(release, set(found.outcomes))]
     sorted_by_weight = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
@@ -195,12 +196,15 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         estimator=estimator,
         mechanism=release.mechanism_names,
         guarantee=release.guarantee,
-        origin=Origin.from_layout(
-            release.provenance.title or file_name(given["release"]),
-            request.layout,
-            release.columns.true_cluster or release.columns.cluster,
-            found.shares,
-            call_text(estimate, given),
+        origin=replace(
+            Origin.from_layout(
+                release.provenance.title or file_name(given["release"]),
+                request.layout,
+                release.columns.true_cluster or release.columns.cluster,
+                found.shares,
+                call_text(estimate, given),
+            ),
+            unit=release.provenance.unit,
         ),
         level=level,
         family=varying,
@@ -214,7 +218,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         checks=(
             arms_check(request.layout, ratio_notes),
             *found.checks,
-            *segment_size_check(effects),
+            *segment_size_check(effects, release.provenance.unit),
         ),
     )
 
@@ -249,7 +253,8 @@ def _from_rows(
     rows = read[0]  # what follows is public, and the same in every question
     found = MetricFindings()
     if request.fold is not None:
-        held = f"{int(rows.profiles.sizes.sum()):,} of {release.layout.n_units:,} units"
+        units = counted(release.layout.n_units, release.provenance.unit)
+        held = f"{int(rows.profiles.sizes.sum()):,} of {units}"
         found.notes.append(Note(f"Fold {request.fold} only: {held}.", Weight.SCOPE))
     if request.differences == "pairs":
         _check_pairs(rows)
@@ -392,6 +397,7 @@ def _from_statistics(release: Release, request: EstimateRequest) -> MetricFindin
             found.shares.extend([function.name] * function.is_share(question.space))
             if question.space.declared.observed_place(place) is None:
                 found.describe(function.name, function.values)
+            found.outcomes.extend(function.outcomes(question.space))
             found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
             found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found
@@ -411,24 +417,35 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
     ]
 
 
-def _scope_texts(release: Release) -> list[Note]:
-    """What effects cover: who was asked, what was clipped, what is missing."""
+def _scope_notes(release: Release, shown: Collection[str]) -> list[Note]:
+    """What effects on the shown outcomes cover: who was asked, what was clipped or is missing."""
+    units = release.provenance.units
+    questions = [one for one in release.questions if not shown.isdisjoint(one.space.declared.names)]
     texts = []
     if release.units is not None and len(release.questions) > 1:
         shares = ", ".join(
-            f"{one.name} {one.mechanism.asked_share:.0%} of units" for one in release.questions
+            f"{one.name} {one.mechanism.asked_share:.0%} of {units}" for one in questions
         )
-        texts.append(f"Each unit answers one question ({shares}). Totals cover all units.")
-    every = [question.space.declared for question in release.questions]
+        start = f"Each {release.provenance.unit} answers one question"
+        texts.append(f"{start} ({shares}). Totals cover all {units}.")
+    every = [question.space.declared for question in questions]
     texts += [
         f"{name} is clipped to {number.low:g}–{number.high:g}."
         for declared in every
         for name, number in declared.numbers.items()
-        if not any(note.startswith(f"{name} was clipped") for note in release.notes)
+        if name in shown
+        and not any(note.startswith(f"{name} was clipped") for note in release.notes)
     ]
-    texts += [note for declared in every for note in declared.label_notes]
-    texts += [note for declared in every for note in missing_notes(declared)]
-    return [Note(text, Weight.SCOPE) for text in (*texts, *release.notes)]
+    texts += [
+        note for declared in every for name, note in declared.label_notes.items() if name in shown
+    ]
+    texts += [note for declared in every for note in missing_notes(declared, shown, units)]
+    texts += [
+        one.text
+        for one in release.remarks
+        if one.is_of_effects and (one.outcomes is None or not shown.isdisjoint(one.outcomes))
+    ]
+    return [Note(text, Weight.SCOPE) for text in texts]
 
 
 def open_release(release: Any) -> Release:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import shortest_decimal
+from clusterdp._text import plural, shortest_decimal, with_article
 from clusterdp.channels.asked import AskedChannel
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ClusterDPError, ParameterError
@@ -329,8 +329,14 @@ def pilot_notes(
     return tuple(f"{one}, found by {cost}; effects are on the clipped outcome" for one in clips)
 
 
-# From this ε on, rows reveal so much that readers are informed of it.
+# From this ε on, rows may reveal so much that readers are informed of it.
 _REVEALING_EPSILON = 3.0
+# A row reveals much where the best guess from it is right this much more often than without it, or
+# wrong this much less often. Neither happens where nearly all units are alike: a large ε alone
+# says little, and the statement of the guarantee has it. Both are needed: among many values a
+# guess can be right ten times as often and still be mostly wrong; between two it is right half of
+# the time without the row, and cannot be right twice as often.
+_MUCH = 2.0
 
 
 def best_guesses(
@@ -357,19 +363,32 @@ def best_guesses(
 
 
 def disclosure_notes(
-    mechanism: Mechanism, space: CategorySpace, channel: Channel | None = None
+    mechanism: Mechanism,
+    space: Categories,
+    channel: Channel | None = None,
+    *,
+    unit: str = "unit",
 ) -> tuple[str, ...]:
-    """Notes about rows that reveal much; none for small ε, or without rows."""
+    """A note if rows reveal much about the outcomes of a question; none without rows.
+
+    Args:
+        mechanism: What is published.
+        space: Its outcomes.
+        channel: As of `best_guesses`.
+        unit: What a unit is called.
+    """
     if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _REVEALING_EPSILON:
         return ()
     from_row, without = best_guesses(mechanism, space, channel)
+    if from_row < _MUCH * without and 1 - from_row > (1 - without) / _MUCH:
+        return ()
     uniform = without <= 1 / space.n_categories
     shown = "declared" if mechanism.pilot is None else "the pilot shows"
     believed = "equally likely" if uniform else f"as likely as {shown}"
     return (
         (
-            "At this ε rows reveal a lot: the best guess from a unit's row is right for "
-            f"{percent_rounded_up(from_row)} of units, against {without:.0%} without the row (if "
-            f"outcomes are {believed})."
+            f"At this ε rows reveal a lot about {', '.join(space.declared.names)}: the best guess "
+            f"from {with_article(unit)}'s row is right for {percent_rounded_up(from_row)} of "
+            f"{plural(unit)}, against {without:.0%} without the row (if outcomes are {believed})."
         ),
     )

@@ -145,12 +145,12 @@ class DeclaredOutcomes:
         }
 
     @property
-    def label_notes(self) -> list[str]:
-        """What effects on outcomes that are labels are effects on."""
-        return [
-            f"{name} is {first!r} or {second!r}. Its mean is the share of {second!r}."
+    def label_notes(self) -> dict[str, str]:
+        """What effects on outcomes that are labels are effects on, by outcome."""
+        return {
+            name: f"{name} is {first!r} or {second!r}. Its mean is the share of {second!r}."
             for name, (first, second) in self.labels.items()
-        ]
+        }
 
     @property
     def turned_label_notes(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import counted, shortest_decimal, two_digits
+from clusterdp._text import counted, plural, shortest_decimal, two_digits
 from clusterdp.cells.layout import units_in_words
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, as_notes
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from clusterdp.precision.expected import Scenario
     from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.fields import Options
+    from clusterdp.spec.provenance import Provenance
     from clusterdp.spec.spec import ReleaseSpec
 
 _SMALL_CELL = 5
@@ -79,15 +80,19 @@ class Preview:
         """The mechanism, its parameters, and the standard errors to expect."""
         held = self.content
         numbers = ", ".join(f"{name} {value:.6g}" for name, value in held["parameters"].items())
-        units = units_in_words(held["n_units"], held["n_clusters"])
+        units = units_in_words(held["n_units"], held["n_clusters"], held["unit"])
         arms = ", ".join(map(str, held["arms"]))
         sizes = ", ".join(f"{size:,}" for size in held["smallest_cells"])
+        sizes += f" {plural(held['unit'])}"
         labels = "label_epsilon" in held
         pairs = [
             ("Mechanism", held["mechanism"] + (f" ({numbers})" if numbers else "")),
             ("Outcomes", "; ".join(f"{name}: {text}" for name, text in held["outcomes"].items())),
             ("Table", f"{units}, arms {arms} (control {held['control']})"),
-            ("Cells", f"the smallest have {sizes} units{', expected in noisy clusters' * labels}"),
+            (
+                "Cells",
+                f"the smallest have {sizes}{', expected in noisy clusters' * labels}",
+            ),
             *(
                 (
                     "SE",
@@ -145,16 +150,18 @@ def describe_release(
     notes += assignment_notes(request, layout)
     notes += request.clusters.notes(draft.columns, layout)
     for mechanism, space in zip(mechanisms, spaces, strict=True):
-        notes += [note for note in _advice(mechanism, space) if note not in notes]
+        advice = _advice(mechanism, space, request.provenance)
+        notes += [note for note in advice if note not in notes]
     if request.budget.pilot is None:
         for one in zip(mechanisms, scenarios, spaces, strict=True):
             notes += _pilot_notes(*one, guarantee.epsilon)
-    notes += unseen_notes(metrics, expected)
+    notes += unseen_notes(metrics, expected, request.provenance.units)
     smallest = int(layout.sizes.min())
     if smallest < _SMALL_CELL:
+        size = counted(smallest, request.provenance.unit)
         notes.append(
-            f"The smallest cell (one cluster and arm) has {counted(smallest, 'unit')}. Merge small "
-            "clusters with --min-cell-size."
+            f"The smallest cell (one cluster and arm) has {size}. Merge small clusters with "
+            "--min-cell-size."
         )
     stated = guarantee.statement(request.provenance.unit)
     content = {
@@ -228,7 +235,7 @@ def _parameters(mechanisms: Sequence[Mechanism], spaces: Sequence[Categories]) -
     return found
 
 
-def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
+def _advice(mechanism: Mechanism, space: Categories, about: Provenance) -> list[str]:
     """What an owner should know of a question before they publish."""
     notes = []
     floor = mechanism.parameters(space).get("prior_floor", 0.0)
@@ -236,8 +243,8 @@ def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
     alone = mechanism.find(NoisyCounts) is not None and len(space.declared.metrics) == 1
     if alone and floor * space.n_categories > 0.999:
         notes.append(_UNIFORM_ADVICE)
-    notes += disclosure_notes(mechanism, space)
-    notes += _outcome_notes(mechanism, space)
+    notes += disclosure_notes(mechanism, space, unit=about.unit)
+    notes += _outcome_notes(mechanism, space, about.units)
     return notes
 
 
@@ -251,12 +258,12 @@ def _pilot_notes(
     return [f"{advice.reason} Use --pilot {advice.share:g}, or --pilot 0 to go without."]
 
 
-def _outcome_notes(mechanism: Mechanism, space: Categories) -> list[str]:
+def _outcome_notes(mechanism: Mechanism, space: Categories, units: str) -> list[str]:
     """What effects are on, where that is not the outcome as it is."""
     notes = []
     for outcome in space.declared.outcomes:
         if outcome.may_be_missing:
-            notes.append(f"Effects on {outcome.name} are for units with an observed value.")
+            notes.append(f"Effects on {outcome.name} are for {units} with an observed value.")
         if isinstance(outcome.space, Number):
             low, high = shortest_decimal(outcome.space.low), shortest_decimal(outcome.space.high)
             ends = f"{low}–{high}"

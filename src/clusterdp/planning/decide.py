@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from clusterdp._lists import in_parts
-from clusterdp._text import percent, shortest_decimal
+from clusterdp._text import percent, plural, shortest_decimal
 from clusterdp.cells.assignment import parse_arm_shares
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
@@ -86,13 +86,14 @@ class QuestionOutcomes:
 
 
 def choose_outcomes(
-    request: OutcomeRequest, epsilon: float | None
+    request: OutcomeRequest, epsilon: float | None, unit: str = "unit"
 ) -> tuple[tuple[QuestionOutcomes, ...], tuple[str, ...]]:
     """The questions of declared outcomes, and what the owner should know about them.
 
     Args:
         request: What is declared.
         epsilon: The budget that questions are chosen for; None if it is not decided yet.
+        unit: What a unit is called.
     """
     declared, margins = request.declared, dict(request.margins)
     # Where nothing at all is declared, all outcomes are equally likely, which is said as well.
@@ -124,7 +125,7 @@ def choose_outcomes(
     spaces = together([question.categories for question in found])
     return tuple(
         replace(question, categories=space) for question, space in zip(found, spaces, strict=True)
-    ), (*dict.fromkeys(notes), *_partition_notes(chosen), *map(_observed_note, unsaid))
+    ), (*dict.fromkeys(notes), *_partition_notes(chosen, unit), *map(_observed_note, unsaid))
 
 
 def outcome_options(questions: Sequence[QuestionOutcomes]) -> dict[str, list[str] | None]:
@@ -170,15 +171,16 @@ def _questions(
     return Partition(names, whole_shares([one.weight or 1.0 for one in given]))
 
 
-def _partition_notes(found: Partition) -> tuple[str, ...]:
+def _partition_notes(found: Partition, unit: str) -> tuple[str, ...]:
     """What was done, and what it gains."""
     if len(found.questions) == 1:
         return ()
     listed = "; ".join(
-        f"{', '.join(names)} ({percent(asked / ASKED_TOTAL)} of units)"
+        f"{', '.join(names)} ({percent(asked / ASKED_TOTAL)} of {plural(unit)})"
         for names, asked in zip(found.questions, found.asked, strict=True)
     )
-    note = f"each unit's row answers one question. A public hash of the id chooses it: {listed}"
+    note = f"each {unit}'s row answers one question. A public hash of the id chooses it: "
+    note += listed
     if found.saving > 1:
         note += f". If outcomes shared epsilon, rows would have {found.saving:.2g} times the noise"
     elif found.saving < 1:
@@ -227,7 +229,7 @@ class Draft:
         epsilon = request.budget.epsilon
         if epsilon is not None:
             epsilon = request.clusters.left_for_outcomes(epsilon)
-        questions, notes = choose_outcomes(request.outcomes, epsilon)
+        questions, notes = choose_outcomes(request.outcomes, epsilon, request.provenance.unit)
         return cls(request=request, questions=questions, notes=notes)
 
     @cached_property

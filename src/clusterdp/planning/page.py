@@ -40,6 +40,7 @@ class DetectablePanel:
         at: The place of the question, and that of the metric in it.
         budgets: The plan at some budgets.
         chosen: Which of them is the plan's.
+        units: What units are called.
 
     Attributes:
         metric: The metric.
@@ -51,14 +52,14 @@ class DetectablePanel:
     """
 
     def __init__(
-        self, one: QuestionReport, at: tuple[int, int], budgets: Budgets, chosen: int
+        self, one: QuestionReport, at: tuple[int, int], budgets: Budgets, chosen: int, units: str
     ) -> None:
         question, metric = at
         wanted, layout = targets(one.comparison), one.layout
         self.metric, self.asked, self.chosen = one.metrics[metric], one.asked, chosen
         self.expected = self.metric.level(one.comparison.scenario.moments()[metric][0])
         self.targets = [
-            (f"change-{question}-{metric}-{place}", _in_words(target, layout))
+            (f"change-{question}-{metric}-{place}", _in_words(target, layout, units))
             for place, target in enumerate(wanted)
         ]
         self.epsilons = tuple(budgets)
@@ -147,10 +148,10 @@ def _tick(number: float) -> str:
     return f"{number:,.0f}" if number >= 1 else f"{number:g}"
 
 
-def _in_words(target: Purpose, layout: Layout) -> str:
+def _in_words(target: Purpose, layout: Layout, units: str) -> str:
     if target.kind == "breakdowns":
         return f"{', '.join(layout.breakdowns[target.place].columns)} groups"
-    return "all units" if target.kind == "overall" else share_name(target.share)
+    return f"all {units}" if target.kind == "overall" else share_name(target.share)
 
 
 def plan_page(
@@ -175,7 +176,7 @@ def plan_page(
     budgets = other_budgets(comparisons, epsilon, on_done, fixed=report.request.clusters.epsilon)
     chosen = list(budgets).index(epsilon)
     panels = [
-        DetectablePanel(one, (question, metric), budgets, chosen)
+        DetectablePanel(one, (question, metric), budgets, chosen, report.units)
         for question, one in enumerate(report.questions)
         for metric in range(len(one.metrics))
     ]
@@ -194,7 +195,7 @@ def plan_page(
         }
         for place, (at, mechanisms) in enumerate(every)
     ]
-    layout, stated = report.layout, report.guarantee.statement()
+    layout, stated = report.layout, report.guarantee.statement(report.unit)
     return render(
         "clusterdp.planning",
         "plan.html",
@@ -220,7 +221,7 @@ def plan_page(
 
 def _texts(report: PlanReport, epsilon: float, mechanisms: Sequence[Mechanism]) -> dict[str, str]:
     """What is said at a budget of all metrics, by key."""
-    stated = report.cost(mechanisms).statement()
+    stated = report.cost(mechanisms).statement(report.unit)
     return {
         "epsilon": shortest_decimal(epsilon),
         "privacy": stated.plain,

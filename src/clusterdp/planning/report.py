@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import counted, percent
+from clusterdp._text import counted, percent, plural
 from clusterdp.document.model import Facts, Paragraph, Section, Table, as_notes
 from clusterdp.mechanisms.draw import Question, disclosure_notes
 from clusterdp.planning.advice import gap_notes, pilot_range_notes
@@ -231,19 +231,23 @@ class QuestionReport:
         header = ("", "all units", share_name(self.share))
         return [Table(f"SE of {first.name} with other clusters", [header, *rows])]
 
-    def notes(self) -> tuple[str, ...]:
-        """What the owner should know about the recommended mechanism."""
+    def notes(self, unit: str) -> tuple[str, ...]:
+        """What the owner should know about the recommended mechanism.
+
+        Args:
+            unit: What a unit is called.
+        """
         choice = self.comparison.choice
         mechanism = choice.mechanism
         return (
-            *unseen_notes(self.metrics, choice.overall),
+            *unseen_notes(self.metrics, choice.overall, plural(unit)),
             *self._given_up(),
             *true_cluster_notes(self.metrics, self._true_clusters()),
             *self._unserved(),
             *self._recommended_pilot(),
             *pilot_range_notes(mechanism, self.space),
             *gap_notes(mechanism, self.space),
-            *disclosure_notes(mechanism, self.space),
+            *disclosure_notes(mechanism, self.space, unit=unit),
         )
 
     def _recommended_pilot(self) -> list[str]:
@@ -314,6 +318,16 @@ class PlanReport:
     for_file: bool = False
 
     @property
+    def unit(self) -> str:
+        """What a unit is called."""
+        return self.request.provenance.unit
+
+    @property
+    def units(self) -> str:
+        """What units are called."""
+        return self.request.provenance.units
+
+    @property
     def mechanisms(self) -> list[Mechanism]:
         """The recommended mechanism of each question."""
         return [one.comparison.choice.mechanism for one in self.questions]
@@ -365,7 +379,7 @@ class PlanReport:
         return [Section(self._title(one), one.review()) for one in self.questions]
 
     def _title(self, one: QuestionReport) -> str:
-        return f"{one.names}, asked of {one.asked} of units" if one.asked else one.names
+        return f"{one.names}, asked of {one.asked} of {self.units}" if one.asked else one.names
 
     def answer(self) -> str:
         """What can be detected of the first metric, in a sentence."""
@@ -373,10 +387,10 @@ class PlanReport:
         metric, overall = first.metrics[0], first.comparison.choice.overall[0]
         at = f"At ε = {rounded_up(self.epsilon)}"
         if not overall.is_visible:
-            return f"{at} no change in {metric.name} is detectable, even among all units."
+            return f"{at} no change in {metric.name} is detectable, even among all {self.units}."
         said = (
             f"{at} you can detect a change in {metric.name} of {metric.detectable(overall)} among "
-            "all units"
+            f"all {self.units}"
         )
         segment = first.comparison.choice.segment(first.share)
         if segment is None:
@@ -393,7 +407,7 @@ class PlanReport:
             for together in zip(*every, strict=True)
         ]
         metrics = [metric for one in self.questions for metric in one.metrics]
-        return mde_table(metrics, columns, f"ε = {rounded_up(self.epsilon)}")
+        return mde_table(metrics, columns, f"ε = {rounded_up(self.epsilon)}", self.units)
 
     def facts(self) -> list[tuple[str, str]]:
         """What the answer rests on."""
@@ -404,9 +418,9 @@ class PlanReport:
         if layout.n_clusters:
             named = f" ({self.request.options.cluster})" if self.request.options.cluster else ""
             clusters = f", {counted(layout.n_clusters, 'cluster')}{named}"
-        size = f"{counted(layout.n_units, 'unit')}{clusters}, {arms}."
+        size = f"{counted(layout.n_units, self.unit)}{clusters}, {arms}."
         facts = [
-            ("Privacy", str(self.guarantee)),
+            ("Privacy", str(self.guarantee.statement(self.unit))),
             (
                 "Design",
                 f"{size} No outcome was read.{several * (len(layout.arms) > 2)}",
@@ -414,8 +428,8 @@ class PlanReport:
             ("Assumes", self.assumed),
         ]
         if any(one.asked for one in self.questions):
-            asked = ", ".join(f"{one.names} {one.asked}" for one in self.questions)
-            facts.append(("Questions", f"each unit answers one: {asked}"))
+            asked = "; ".join(f"{one.names} {one.asked}" for one in self.questions)
+            facts.append(("Questions", f"each {self.unit} answers one: {asked}"))
         return [*facts, ("ε split", self.split())]
 
     def split(self) -> str:
@@ -483,6 +497,6 @@ class PlanReport:
 
     def every_note(self) -> list[str]:
         """What the owner should know, each once."""
-        of_questions = (note for one in self.questions for note in one.notes())
+        of_questions = (note for one in self.questions for note in one.notes(self.unit))
         notes = dict.fromkeys((*self.notes, *of_questions))
         return [in_file_terms(one) for one in notes] if self.for_file else list(notes)

@@ -84,11 +84,17 @@ class VisibleEffect(NamedTuple):
         name: What people call it.
         share: Its share of the units, where that is what it is known by.
         predictions: What to expect of it, metric by metric.
+        by: The columns that define it, if it is a group of these.
     """
 
     name: str
     share: float | None
     predictions: tuple[Prediction, ...]
+    by: str = ""
+
+    def called(self, units: str) -> str:
+        """What people call it, where units are called so."""
+        return f"all {units}" if self.share == 1 else self.name
 
 
 def visible_targets(
@@ -108,7 +114,8 @@ def visible_targets(
     for breakdown in layout.breakdowns if precisions[0].by_rows is not None else ():
         for group in _shown(breakdown):
             predictions = tuple(one.of_target(first + group) for one in precisions)
-            found.append(VisibleEffect(group_name(breakdown, group), None, predictions))
+            by = ", ".join(breakdown.columns)
+            found.append(VisibleEffect(group_name(breakdown, group), None, predictions, by))
         first += len(breakdown.sizes)
     for share in shares:
         of_share = [one.segment(share) for one in precisions]
@@ -123,7 +130,7 @@ def share_name(share: float) -> str:
 
 
 def mde_columns(seen: Sequence[VisibleEffect], share: float) -> list[VisibleEffect]:
-    """What a table for a terminal shows: all units, the least precise group, and segments.
+    """What a table for a terminal shows: all units, the group with the largest SE, and segments.
 
     Args:
         seen: All that can be looked at.
@@ -136,13 +143,17 @@ def mde_columns(seen: Sequence[VisibleEffect], share: float) -> list[VisibleEffe
         worst = tuple(
             max(each, key=lambda one: one.std_error) for each in zip(*groups, strict=True)
         )
-        found.append(VisibleEffect("least precise group", None, worst))
+        by = " or ".join(dict.fromkeys(one.by for one in seen if one.share is None))
+        found.append(VisibleEffect(f"worst {by} group", None, worst))
     found += [segments[one] for one in dict.fromkeys((share, _SMALL_SEGMENT)) if one in segments]
     return found[:_MOST_TARGETS]
 
 
 def mde_table(
-    metrics: Sequence[ShownMetric], columns: Sequence[VisibleEffect], with_privacy: str
+    metrics: Sequence[ShownMetric],
+    columns: Sequence[VisibleEffect],
+    with_privacy: str,
+    units: str = "units",
 ) -> Table:
     """Minimum detectable effects: a row for each metric, two columns for each target.
 
@@ -150,6 +161,7 @@ def mde_table(
         metrics: As people read them.
         columns: Which units effects cover.
         with_privacy: What the release is called next to "no privacy", such as `ε = 2`.
+        units: What units are called.
     """
     rows = [
         (
@@ -166,34 +178,36 @@ def mde_table(
         for place, metric in enumerate(metrics)
     ]
     header = ("outcome", *((with_privacy, "no privacy") * len(columns)))
-    return Table(MDE_TITLE, [header, *rows], groups=[(one.name, 2) for one in columns])
+    return Table(MDE_TITLE, [header, *rows], groups=[(one.called(units), 2) for one in columns])
 
 
 def visible_rows(
-    seen: Sequence[VisibleEffect], metric: ShownMetric, place: int
+    seen: Sequence[VisibleEffect], metric: ShownMetric, place: int, units: str = "units"
 ) -> list[tuple[str, ...]]:
     """The table of one metric: a header, then a row for each target."""
     rows: list[tuple[str, ...]] = [("", "SE", "MDE", "MDE without privacy")]
     for one in seen:
         found = one.predictions[place]
         mde = metric.detectable(found), metric.detectable_without_privacy(found)
-        rows.append((one.name, metric.change(found.std_error), *mde))
+        rows.append((one.called(units), metric.change(found.std_error), *mde))
     return rows
 
 
-def unseen_notes(metrics: Sequence[ShownMetric], overall: Sequence[Prediction]) -> list[str]:
+def unseen_notes(
+    metrics: Sequence[ShownMetric], overall: Sequence[Prediction], units: str = "units"
+) -> list[str]:
     """A note on each metric of which not even the overall effect can be detected."""
     notes = []
     for metric, one in zip(metrics, overall, strict=True):
         if one.is_visible:
             continue
-        remedy = "That is so without privacy, too. Add units."
+        remedy = f"That is so without privacy, too. Add {units}."
         if one.is_visible_without_privacy:
             without = metric.change(one.detectable_without_privacy)
-            remedy = f"Without privacy it is {without}. Raise ε, or add units."
+            remedy = f"Without privacy it is {without}. Raise ε, or add {units}."
         notes.append(
-            f"No change in {metric.name} is detectable, even among all units: the largest possible "
-            f"is {metric.change(one.largest_effect)}, and the MDE is "
+            f"No change in {metric.name} is detectable, even among all {units}: the largest "
+            f"possible is {metric.change(one.largest_effect)}, and the MDE is "
             f"{metric.change(one.detectable_effect)}. {remedy}"
         )
     return notes
@@ -253,7 +267,7 @@ class TrueClusters(NamedTuple):
             noisy = layout.against_control(inflated[place]) / whole
             predictions = tuple(_prediction(one, true, noisy) for one in precisions)
             name = short_name(f"{self.column}={layout.clusters[place]}")
-            found.append(VisibleEffect(name, None, predictions))
+            found.append(VisibleEffect(name, None, predictions, self.column))
         return found
 
 

@@ -16,7 +16,7 @@ import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import shortest_decimal
+from clusterdp._text import shortest_decimal, with_article
 from clusterdp.document.markup import render
 from clusterdp.document.model import Code, Paragraph, code, strong
 from clusterdp.outcomes.metric import quoted
@@ -115,15 +115,17 @@ def cautions(manifest: Manifest) -> list[str]:
     column = columns.debiased[columns.outcomes.index(example.name)]
     level = _level_between(example.space)
     of_quantile, of_distribution = (f"p90({name})", f"dist({name})") if whole else (name, name)
+    unit = manifest.provenance.unit
     filled = [
         _caution(
             f"nulls that are filled, such as {code(column)} with 0",
-            "a unit that was asked another question has no value, and is not 0",
+            f"{with_article(unit)} that was asked another question has no value, and is not 0",
             "clusterdp estimate . --rows-only  # in other tools, skip nulls",
         )
     ]
+    units = manifest.provenance.units
     held = "--fold 1" if manifest.folds > 1 else "--rows-only --by MINE"
-    split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"
+    split = "train on fold 0" if manifest.folds > 1 else f"train on other {units}"
     return [
         *_label_cautions(manifest),
         *(filled if len(manifest.questions) > 1 else []),
@@ -161,9 +163,9 @@ def cautions(manifest: Manifest) -> list[str]:
         (
             f"{strong('Not a model that takes these values for the truth')}: it learns the noise "
             "of single rows. Instead: fit it to averages, or as a regression whose coefficients "
-            "you report, and test it on other units."
+            f"you report, and test it on other {units}."
         ),
-        f"{strong('Not a statement about one unit')}: a single row may be only noise.",
+        f"{strong(f'Not a statement about one {unit}')}: a single row may be only noise.",
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp._text import shortest_decimal
+from clusterdp._text import shortest_decimal, with_article
 from clusterdp.cells.assignment import inflation
 from clusterdp.document.charts import Axis, ChartLine, line_chart
 from clusterdp.document.model import Chart, code, in_code, strong
@@ -174,14 +174,14 @@ class FolderView:
             precisions=precisions,
             targets=targets,
             assumed=_assumed(manifest, scenarios) + _weighted(manifest, layout),
-            notes=release_notes(manifest, layout, channels),
+            notes=[one.text for one in release_notes(manifest, layout, channels)],
         )
 
     def mde(self) -> Table:
         """Minimum detectable effects on every metric: all units, groups and segments."""
         columns = mde_columns(self.targets, SHOWN_SEGMENT)
         epsilon = rounded_up(self.manifest.guarantee.epsilon)
-        return mde_table(self.metrics, columns, f"ε = {epsilon}")
+        return mde_table(self.metrics, columns, f"ε = {epsilon}", self.units)
 
     def visible(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """What to expect of effects as plain values, by target and metric."""
@@ -192,6 +192,11 @@ class FolderView:
             }
             for one in self.targets
         }
+
+    @property
+    def units(self) -> str:
+        """What units are called."""
+        return self.manifest.provenance.units
 
     @cached_property
     def columns(self) -> Columns:
@@ -254,12 +259,12 @@ def _listed(values: tuple[float, ...]) -> str:
     return ", ".join(texts)
 
 
-def missing_texts(columns: Columns) -> Iterator[str]:
-    """How the means of outcomes are taken that may be missing."""
+def missing_texts(columns: Columns, units: str) -> Iterator[str]:
+    """How the means of outcomes are taken that may be missing; `units` as they are called."""
     for name, below in zip(columns.missing, columns.debiased[len(columns.outcomes) :], strict=True):
         above = columns.debiased[columns.outcomes.index(name)]
         yield (
-            f"The mean of {code(name)} among units with an observed value is a ratio of means: "
+            f"The mean of {code(name)} among {units} with an observed value is a ratio of means: "
             f"avg({code(above)}) / avg({code(below)}), with equal weights. Response rates may "
             f"differ between arms: {code('clusterdp estimate .')} tests that, and gives Lee bounds."
         )
@@ -269,8 +274,9 @@ def asked_texts(manifest: Manifest) -> list[str]:
     """Each question with the share of units that are asked; nothing where there is one."""
     if len(manifest.questions) == 1 or not manifest.terms.releases_rows:
         return []
+    units = manifest.provenance.units
     return [
-        f"{code(question_name(one.names))}, asked of {one.mechanism.asked_share:.1%} of units"
+        f"{code(question_name(one.names))}, asked of {one.mechanism.asked_share:.1%} of {units}"
         for one in manifest.questions
     ]
 
@@ -278,27 +284,28 @@ def asked_texts(manifest: Manifest) -> list[str]:
 def column_texts(view: FolderView) -> list[tuple[str, str]]:
     """The columns of rows in their order, and what they hold."""
     manifest, columns, named = view.manifest, view.columns, view.manifest.columns
+    unit = manifest.provenance.unit
     texts: dict[str | None, str] = {
         **dict.fromkeys(columns.kept, "a public column"),
         **{name: "a public column to segment by" for by in columns.breakdowns for name in by},
-        named.unit: "the id of a unit",
-        named.arm: "the arm that the unit was assigned to",
-        named.cluster: "the cluster of the unit, within which arms are compared",
+        named.unit: f"the id of {with_article(unit)}",
+        named.arm: f"the arm that the {unit} was assigned to",
+        named.cluster: f"the cluster of the {unit}, within which arms are compared",
         named.randomization_unit: "the group that was assigned to an arm as a whole",
         FOLD: f"one of {columns.folds} folds, by a hash of the id",
-        QUESTION: "the question that the unit was asked, by a hash of the id",
+        QUESTION: f"the question that the {unit} was asked, by a hash of the id",
     }
     private = {RESPONSE: "code of the randomized response; not an outcome"}
     if manifest.labels is not None and named.cluster is not None:
         true = code(str(manifest.true_cluster))
-        private[named.cluster] = f"the unit's noisy {true}: {manifest.labels.in_words}"
+        private[named.cluster] = f"the {unit}'s noisy {true}: {manifest.labels.in_words}"
     means = [
         code(name) + ", counted as 0 where it is missing" * (name in columns.missing)
         for name in columns.outcomes
     ]
     means += [f"whether {code(name)} was observed" for name in columns.missing]
     for name, mean in zip(columns.debiased, means, strict=True):
-        private[name] = f"debiased: its mean over many units estimates the mean of {mean}"
+        private[name] = f"debiased: its mean over many {view.units} estimates the mean of {mean}"
     return [
         (code(name), f"{strong('randomized')}, {private[name]}")
         if name in private
@@ -316,18 +323,19 @@ def file_texts(view: FolderView) -> dict[str, str]:
     words += [one.cells_in_words for one in of_rows]
     remarks = in_code(" ".join(dict.fromkeys(one.released_in_words for one in of_rows)))
     levels = [level for level in view.levels if level is not None]
-    of = ", ".join("of all units" if not by else f"by {', '.join(by)}" for by in levels)
+    unit, units = manifest.provenance.unit, view.units
+    of = ", ".join(f"of all {units}" if not by else f"by {', '.join(by)}" for by in levels)
     per = "arm" if manifest.columns.cluster is None else "cluster and arm"
-    rows = f"one row per unit: {', '.join(map(code, view.columns.published))}. {remarks}"
+    rows = f"one row per {unit}: {', '.join(map(code, view.columns.published))}. {remarks}"
     cells = f"one row per {per}: its size, {in_code(', '.join(dict.fromkeys(words)))}."
     totals = (
         f"noisy totals {of}; of each group, fold and arm the sum of every metric "
-        f"({code('noisy_sum')}), where a unit counts as often as the {code('weight')} of its cell "
-        "says."
+        f"({code('noisy_sum')}), where {with_article(unit)} counts as often as the "
+        f"{code('weight')} of its cell says."
     )
     pilot = (
-        "how many units have outcomes in each bin, with noise; each bin by the values at its lower "
-        "ends. It sets the ranges of numbers and the randomizer."
+        f"how many {units} have outcomes in each bin, with noise; each bin by the values at its "
+        "lower ends. It sets the ranges of numbers and the randomizer."
     )
     channels = (
         f"for each randomizer and response, its debiased value in each metric "
@@ -376,7 +384,7 @@ def join_names(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def detectable_chart(metric: ShownMetric, precision: ExpectedVariance) -> list[Chart]:
+def detectable_chart(metric: ShownMetric, precision: ExpectedVariance, units: str) -> list[Chart]:
     """Detectable effects against the share of a segment; nothing where there are no rows."""
     shares = [float(share) for share in np.geomspace(*_SHARES, _N_POINTS)]
     found = [one for share in shares if (one := precision.segment(share)) is not None]
@@ -387,7 +395,7 @@ def detectable_chart(metric: ShownMetric, precision: ExpectedVariance) -> list[C
     ours = [unit * min(one.detectable_effect, one.largest_effect) for one in found]
     true = [unit * min(one.detectable_without_privacy, one.largest_effect) for one in found]
     tenth = precision.segment(SHOWN_SEGMENT)
-    told = f"All units: {metric.detectable(precision.overall)}."
+    told = f"All {units}: {metric.detectable(precision.overall)}."
     cost = "The gap between the lines is the cost of privacy. Log scales."
     if tenth is not None:
         told += f" A 10% segment: {metric.detectable(tenth)}."
@@ -395,7 +403,7 @@ def detectable_chart(metric: ShownMetric, precision: ExpectedVariance) -> list[C
         cost = f"Privacy costs a factor of {factor:.1f} in a 10% segment. {cost}"
     drawing = line_chart(
         [ChartLine("this release", shares, ours, true), ChartLine("no privacy", shares, true)],
-        Axis("segment, as a share of all units", Logarithmic.over(shares), "{:.0%}".format),
+        Axis(f"segment, as a share of all {units}", Logarithmic.over(shares), "{:.0%}".format),
         Axis(
             f"MDE on {metric.name}{', percentage points' * metric.is_share}",
             Logarithmic.over([*ours, *true]),

@@ -29,6 +29,7 @@ from clusterdp.document.model import (
     strong,
 )
 from clusterdp.outcomes.declaration import parse_space
+from clusterdp.precision.forecast import UNSEEN
 from clusterdp.precision.visible import visible_rows
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._recipes import cautions, folder_of, recipes, sum_queries
@@ -93,20 +94,20 @@ def introduction(view: FolderView) -> Section:
     manifest, about = view.manifest, view.manifest.provenance
     known = [manifest.columns.arm, *filter(None, [manifest.columns.cluster])]
     exact = join_names([code(name) for name in known if not (manifest.labels and name != known[0])])
-    units = f"{manifest.n_units:,} units in a randomized experiment"
+    units = f"{counted(manifest.n_units, about.unit)} in a randomized experiment"
     lead = (
         f"This folder has noisy totals of {units}. Arms and sizes are exact; {view.outcomes} have "
-        "noise. Use it for average effects over all units."
+        f"noise. Use it for average effects over all {about.units}."
     )
     if view.has_rows:
         lead = (
             f"This folder has one row for each of {units}. Ids, {exact} are exact; "
             f"{view.outcomes} {'are' if len(view.columns.outcomes) > 1 else 'is'} randomized. Use "
             "it for average effects, overall and in segments, and never for conclusions about one "
-            "unit."
+            f"{about.unit}."
         )
     numbers = [
-        ("units", f"{manifest.n_units:,}"),
+        (about.units, f"{manifest.n_units:,}"),
         (f"arms: {', '.join(map(str, manifest.arms))}", str(len(manifest.arms))),
         ("privacy budget", f"ε = {rounded_up(manifest.guarantee.epsilon)}"),
         *([("published", str(about.released_on))] if about.released_on else []),
@@ -128,7 +129,7 @@ def _at_a_glance(view: FolderView) -> Iterator[tuple[str, str]]:
     precision, metric = view.precisions[0], view.metrics[0]
     tenth = precision.segment(SHOWN_SEGMENT)
     within = "" if tenth is None else f", {metric.detectable(tenth)} in a 10% segment"
-    change = f"{metric.detectable(precision.overall)} among all units"
+    change = f"{metric.detectable(precision.overall)} among all {about.units}"
     yield "Detectable", f"a change in {code(metric.name)} of {change}{within}"
     yield "Get effects", code("clusterdp estimate .")
     yield "Corrections", f"in {code(ERRATA)}, if there are any"
@@ -144,7 +145,7 @@ def protection(view: FolderView) -> Section:
         f"{strong(f'Protected: the {stated.protected} of every {stated.unit}')} "
         f"({cluster}{view.outcomes}), all of them together{observed}. {stated.plain}"
     )
-    caption = "How sure a reader who is undecided about one unit can become."
+    caption = f"How sure a reader who is undecided about one {stated.unit} can become."
     bar = [Chart(sure_chart(stated.at_most), caption)] if stated.at_most else []
     header = ("sure before", "sure after, at least", "sure after, at most")
     table = Table("How sure a reader can become", [header, *stated.bounds()])
@@ -158,19 +159,19 @@ def protection(view: FolderView) -> Section:
 
 def _composition(manifest: Manifest) -> str:
     """What other releases about the same units add."""
-    spent = manifest.provenance.spent_before
+    spent, units = manifest.provenance.spent_before, manifest.provenance.units
     if spent is None:
         return (
-            "These limits are for this folder only. Other releases about the same units add to "
+            f"These limits are for this folder only. Other releases about the same {units} add to "
             "them; no ledger tracked them."
         )
     if not spent.epsilon:
         return (
             "These limits are for this folder only. The owner's ledger had no earlier release "
-            "about these units; later ones add to them."
+            f"about these {units}; later ones add to them."
         )
     return (
-        f"{strong('This is not the only release about these units.')} Earlier ones had spent "
+        f"{strong(f'This is not the only release about these {units}.')} Earlier ones had spent "
         f"ε = {rounded_up(spent.epsilon)} when this one began, and add to these limits."
     )
 
@@ -178,19 +179,20 @@ def _composition(manifest: Manifest) -> str:
 def measurement(view: FolderView) -> Section:
     """Outcomes, combinations, metrics; who was asked; and notes."""
     manifest = view.manifest
+    unit, units = manifest.provenance.unit, manifest.provenance.units
     pilot = Paragraph(
-        "Declared ranges were narrowed by a pilot: a noisy histogram of all units. It took part of "
-        f"ε and is published in {code(PILOT)}."
+        f"Declared ranges were narrowed by a pilot: a noisy histogram of all {units}. It took part "
+        f"of ε and is published in {code(PILOT)}."
     )
     measured = [text for question in manifest.questions for text in question_texts(question)]
     parts: list[Part] = [pilot] if manifest.terms.has_pilot else []
-    parts.append(Items([*measured, *missing_texts(view.columns), *view.notes]))
+    parts.append(Items([*measured, *missing_texts(view.columns, view.units), *view.notes]))
     asked = asked_texts(manifest)
     if asked:
         several = (
-            "Each unit's row answers one question. A public hash of the id chose it. "
+            f"Each {unit}'s row answers one question. A public hash of the id chose it. "
             "Debiased columns of other questions are empty. A mean that skips empty fields is "
-            f"unbiased. Noisy sums cover all units. In {code(CELLS)}, columns of the second "
+            f"unbiased. Noisy sums cover all {units}. In {code(CELLS)}, columns of the second "
             f"question end with {code('_2')}."
         )
         parts += [Paragraph(several), Items(asked, is_ordered=True)]
@@ -207,7 +209,8 @@ def exact_and_private(view: FolderView) -> Section:
     if manifest.labels:
         protected = manifest.terms.guarantee.statement().protected
         known = f"Arms are exact; all that depends on {protected}"
-    told = Paragraph(f"The release has no rows of units. {known} has noise.")
+    units = manifest.provenance.units
+    told = Paragraph(f"The release has no rows of {units}. {known} has noise.")
     return Section(heading, [told], "columns")
 
 
@@ -236,7 +239,7 @@ def usage(view: FolderView) -> Section:
 
 def _design_texts(view: FolderView) -> Iterator[str]:
     """What a mean of a debiased column is, and what the design of the experiment asks for."""
-    manifest, columns = view.manifest, view.columns
+    manifest, columns, about = view.manifest, view.columns, view.manifest.provenance
     clipped = manifest.clip or columns.outcomes[0] in view.manifest.terms.spaces[0].declared.numbers
     true = "the clipped outcome" if clipped else "the true outcome"
     true += ", 0 where it is missing" * (columns.outcomes[0] in columns.missing)
@@ -244,7 +247,7 @@ def _design_texts(view: FolderView) -> Iterator[str]:
     spread = "and so any ordinary standard error, " if group is None else ""
     yield (
         f"{strong(f'A mean of {code(columns.debiased[0])} is an unbiased mean of {true}')}, over "
-        "all units or over any group of them that was not chosen by looking at outcomes. Use it "
+        f"all {about.units} or over any group of them not chosen by looking at outcomes. Use it "
         f"like any outcome; its spread, {spread}includes privacy noise. It is right for means "
         "only, and values can lie far outside the range of outcomes."
     )
@@ -252,13 +255,14 @@ def _design_texts(view: FolderView) -> Iterator[str]:
         yield (
             f"{strong(f'Compare arms within {code(cluster)}.')} Plain means of arms mix the effect "
             "with differences between clusters, if arms have different shares in them. In the "
-            "recipes units have weights, so that every arm represents the same mix of clusters."
+            f"recipes {about.units} have weights, so that every arm represents the same mix of "
+            "clusters."
         )
     if group is not None:
         yield (
-            f"{strong(f'Arms were assigned by {code(group)}, not unit by unit.')} Standard errors "
-            "must measure how groups differ, as in the recipes. Other tools need standard errors "
-            f"clustered by {code(group)}; standard errors by unit are far too small."
+            f"{strong(f'Arms were assigned by {code(group)}, not by {about.unit}.')} Standard "
+            "errors must measure how groups differ, as in the recipes. Other tools need errors "
+            f"clustered by {code(group)}; standard errors by {about.unit} are far too small."
         )
     if manifest.assignment is not None:
         yield (
@@ -305,7 +309,10 @@ def visible_effects(view: FolderView) -> Section:
         f"{view.assumed} {several * (len(view.manifest.arms) > 2)}Effects on shares are in "
         "percentage points (pp)."
     )
-    parts: list[Part | Section] = [view.mde(), Paragraph(about, "soft")]
+    shown = view.mde()
+    if any(UNSEEN in row for row in shown.rows):
+        about += f" “{UNSEEN}”: not even the largest possible change is detectable."
+    parts: list[Part | Section] = [shown, Paragraph(about, "soft")]
     grouped_by = join_names([" × ".join(level) for level in view.levels if level])
     if grouped_by:
         text = (
@@ -314,10 +321,10 @@ def visible_effects(view: FolderView) -> Section:
         )
         parts.append(Paragraph(text))
     for index, (precision, metric) in enumerate(zip(view.precisions, view.metrics, strict=True)):
-        rows = visible_rows(view.targets, metric, index)
+        rows = visible_rows(view.targets, metric, index, view.units)
         table = Table(f"Minimum detectable effect on {metric.name}", rows)
         heading = f"{code(metric.name)} by the size of the segment"
-        drawn: list[Part | Section] = [*detectable_chart(metric, precision), table]
+        drawn: list[Part | Section] = [*detectable_chart(metric, precision, view.units), table]
         parts.append(Section(heading, drawn, is_folded=index > 0))
     return Section("What you can detect", parts, "see")
 
@@ -405,7 +412,7 @@ def overview(view: FolderView) -> list[Part]:
     if manifest.n_clusters:
         clusters = f", {counted(manifest.n_clusters, 'cluster')} ({manifest.columns.cluster})"
     size = (
-        f"{counted(manifest.n_units, 'unit')} ({manifest.columns.unit}), "
+        f"{counted(manifest.n_units, about.unit)} ({manifest.columns.unit}), "
         f"{counted(len(manifest.arms), 'arm')} ({manifest.columns.arm}: {arms}){clusters}"
     )
     published = columns.published if terms.releases_rows else columns.cell
@@ -413,7 +420,7 @@ def overview(view: FolderView) -> list[Part]:
     pairs = [
         ("Public", ", ".join(name for name in published if name not in private)),
         ("Randomized", ", ".join(name for name in published if name in private)),
-        ("Privacy", str(terms.guarantee)),
+        ("Privacy", str(terms.guarantee.statement(about.unit))),
         *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
     ]
     shown = Facts([(name, text) for name, text in pairs if text])
@@ -462,7 +469,8 @@ def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
         mechanism = question.mechanism
         numbers = mechanism.parameters(space).items()
         whole = f"{mechanism.name} ({', '.join(f'{name} {value:.6g}' for name, value in numbers)})"
-        asked = f"{', '.join(question.names)}: asked of {mechanism.asked_share:.1%} of units"
+        of = f"{mechanism.asked_share:.1%} of {manifest.provenance.units}"
+        asked = f"{', '.join(question.names)}: asked of {of}"
         is_only = len(manifest.questions) == 1
         yield ("Mechanism", whole) if is_only else ("Question", f"{asked}, {whole}")
 

@@ -32,7 +32,7 @@ from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, most_unpacked
 from clusterdp.published.manifest import plain, unseal
-from clusterdp.published.notes import release_notes
+from clusterdp.published.notes import ReleaseNote, release_notes
 from clusterdp.published.release import Release
 from clusterdp.published.tables import (
     WEIGHT,
@@ -192,7 +192,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         if of_groups is not None:
             levels |= read_totals(of_groups, arms, question, layout)
         questions.append(_read_question(question, levels, channel, layout))
-    notes = release_notes(manifest, layout, [question.channel for question in questions])
+    remarks = release_notes(manifest, layout, [question.channel for question in questions])
     units = None
     if terms.releases_rows:
         names = unit_files(manifest)
@@ -206,7 +206,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         guarantee=terms.guarantee,
         columns=columns,
         layout=layout,
-        notes=(*notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
+        remarks=(*remarks, *(ReleaseNote(f"{ERRATA}: {one}") for one in read_errata(folder))),
         pilots=tuple(
             None
             if table is None or mechanism.pilot is None or before is None

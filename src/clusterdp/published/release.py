@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clusterdp.document.model import Part
     from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.privacy.accounting import Guarantee
+    from clusterdp.published.notes import ReleaseNote
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.spec.columns import Columns
     from clusterdp.spec.provenance import Provenance
@@ -39,7 +40,7 @@ class Release:
         guarantee: What the whole release costs.
         columns: The names of the published columns.
         layout: Clusters, arms and cell sizes.
-        notes: Remarks for readers of this release.
+        remarks: Remarks for readers of this release, each with the outcomes that it is about.
         provenance: Where it comes from, as stated by the owner.
         pilots: The pilot histogram of each question, or None.
         asking: How units are asked one of several questions; None where there is one, or no rows.
@@ -54,12 +55,17 @@ class Release:
     guarantee: Guarantee
     columns: Columns
     layout: Layout
-    notes: tuple[str, ...]
+    remarks: tuple[ReleaseNote, ...]
     provenance: Provenance
     pilots: tuple[DrawnPilot | None, ...] = ()
     asking: QuestionRule | None = None
     response: ClusterResponse | None = None
     assignment: AssignmentProbs | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks for readers of this release."""
+        return tuple(one.text for one in self.remarks)
 
     @property
     def mechanism_names(self) -> str:
@@ -77,13 +83,13 @@ class Release:
 
     def _parts(self) -> list[Part]:
         """What was released, what it costs and how to use it."""
-        layout, columns = self.layout, self.columns
+        layout, columns, about = self.layout, self.columns, self.provenance
         arms = [
             f"{arm} (control)" if place == layout.control else str(arm)
             for place, arm in enumerate(layout.arms)
         ]
         facts = {
-            "guarantee": str(self.guarantee),
+            "guarantee": str(self.guarantee.statement(about.unit)),
             "table": layout.in_words,
             **({} if self.response is None else {"private clusters": self.response.in_words}),
             "arms": ", ".join(arms),
@@ -95,7 +101,7 @@ class Release:
         }
         if len(self.questions) > 1:
             facts |= {
-                f"question {one.name}": f"asked of {one.mechanism.asked_share:.1%} of units"
+                f"question {one.name}": f"asked of {one.mechanism.asked_share:.1%} of {about.units}"
                 for one in self.questions
             }
         if self.units is None:

@@ -67,9 +67,17 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
 
 
 def owners_words(manifest: Manifest) -> list[str]:
-    """What a manifest states that nothing else in the folder shows: nobody but its owner knows."""
+    """What a manifest states that nothing else in the folder shows: nobody but its owner knows.
+
+    What matters most to readers is first: what ε and effects rest on.
+    """
     known, named = manifest.provenance, manifest.columns
     declared = {
+        "that responses were drawn as stated": manifest.terms.releases_rows,
+        "that noise in statistics was drawn as stated": any(
+            one.pilot is not None or one.statistics for one in manifest.terms.mechanisms
+        ),
+        "that the questions' salt was drawn at random": manifest.asking is not None,
         "software": manifest.software != software_name(),
         "control": True,
         "randomization_unit": named.randomization_unit is not None,
@@ -106,12 +114,7 @@ def owners_words(manifest: Manifest) -> list[str]:
         "values of passthrough columns": bool(named.kept),
         # Exact clusters, and clusters that went through a response, look the same.
         "which columns are private": named.cluster is not None,
-        "that the noise of counts, sums, totals and the pilot was drawn as stated": any(
-            one.pilot is not None or one.statistics for one in manifest.terms.mechanisms
-        ),
-        "that responses were drawn as stated": manifest.terms.releases_rows,
-        "how often questions are asked, as far as ids do not show it": manifest.asking is not None,
-        "that the salt of questions was drawn at random": manifest.asking is not None,
+        "shares of questions, beyond what ids show": manifest.asking is not None,
     }
     said = [name for name, there in declared.items() if there]
     return [*said, *(name for name in known.__struct_fields__ if getattr(known, name) is not None)]

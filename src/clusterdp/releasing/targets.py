@@ -54,7 +54,7 @@ class MemoryTarget:
             guarantee=state.spec.terms.guarantee,
             columns=opened.table.columns.as_published(),
             layout=layout,
-            notes=release_notes(manifest, layout, [cells.channel for cells in state.drawn]),
+            remarks=release_notes(manifest, layout, [cells.channel for cells in state.drawn]),
             pilots=state.pilots,
             asking=opened.asking,
             response=state.spec.clusters.response,

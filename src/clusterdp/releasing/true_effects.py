@@ -71,7 +71,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     shares = [one.name for one in functions if one.is_share(space)]
     ratio_notes = sample_ratio_notes(layout)
     remarks = [*layout_notes(layout, estimator), *ratio_notes]
-    remarks += [Note(text, Weight.SCOPE) for text in missing_notes(declared)]
+    remarks += [Note(text, Weight.SCOPE) for text in missing_notes(declared, declared.missing)]
     notes = sorted_notes(remarks)
     return Estimate(
         effects=with_families(effects, VARYING),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from clusterdp._text import is_plain
+from clusterdp._text import is_plain, with_article
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.outcomes.metric import OBSERVED
 
@@ -307,9 +307,9 @@ def parse_aggregates(texts: Iterable[str], outcomes: tuple[str, ...]) -> dict[st
     return {name: rules.get(name, default) for name in outcomes}
 
 
-def aggregation_notes(aggregates: Aggregates) -> tuple[str, ...]:
+def aggregation_notes(aggregates: Aggregates, unit: str = "unit") -> tuple[str, ...]:
     """What a reader of the release should know."""
     if not aggregates:
         return ()
     each = ", ".join(f"{name} ({rule})" for name, rule in aggregates.items())
-    return (f"a unit had one row or more; its outcomes combine all of them: {each}",)
+    return (f"{with_article(unit)} had one row or more; its outcomes combine all of them: {each}",)

@@ -38,9 +38,10 @@ def plain_label(label: object) -> str:
 
 
 def short_label(label: object, longest: int) -> str:
-    """A label in one line, cut off if it is longer."""
+    """A label in one line; one that is longer is cut in the middle, as many differ at the end."""
     text = plain_label(label)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    n_last = longest // 2
+    return text if len(text) <= longest else f"{text[: longest - n_last - 1]}…{text[-n_last:]}"
 
 
 def to_decimals(std_errors: Iterable[float]) -> Callable[[float | None], str]:
@@ -69,6 +70,12 @@ def p_value_text(p_value: float) -> str:
     if math.isnan(p_value):
         return NOTHING
     return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"
+
+
+def p_text(p_value: float) -> str:
+    """The same in a sentence: `p = 0.0213`, `p < 0.0001`."""
+    text = p_value_text(p_value)
+    return f"p {text[0]} {text[1:]}" if text.startswith("<") else f"p = {text}"
 
 
 # How cells are weighed: by the size of their cluster, or by their own.
@@ -131,7 +138,9 @@ class Effect:
         of: What it describes: an arm against control, overall or in a segment.
         effect: Estimated average effect, in units of the outcome; NaN where an arm has no units.
         std_error: Its standard error, sampling and privacy noise included.
-        sampling_variance: The part of the variance due to sampling.
+        sampling_variance: The part of the variance due to sampling: the estimated variance of
+            debiased outcomes without the known part due to privacy. Where that is most of it, the
+            difference is noisy; it is cut off at zero, so that its mean errs on the high side.
         privacy_variance: The part of the variance due to privacy.
         n_treated: Units in the treatment arm.
         n_control: Units in control.
@@ -150,6 +159,9 @@ class Effect:
         one.
         possible: The least and the largest value of the metric, which intervals and lifts are cut
             to; None if they are not known. Estimates themselves are unbiased, and are not cut.
+        bounds: What the effect lies between, estimated, where rounding leaves it open by more than
+            noise does. There is no estimate then: the effect is NaN, and arms have no means. None
+            elsewhere.
     """
 
     of: EffectTarget
@@ -170,6 +182,7 @@ class Effect:
     bh_p_value: float = math.nan
     to_report: bool = True
     possible: tuple[float, float] | None = None
+    bounds: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         show = to_decimals([self.std_error])
@@ -239,7 +252,7 @@ class Effect:
         possible: above what the largest value of the metric would be, a limit is infinite.
         """
         check_level(level)
-        found = self._uncut_lift(level)
+        found = None if self.bounds is not None else self._uncut_lift(level)
         if found is None or self.possible is None or not self.control_mean:
             return found
         lowest, highest = (end / self.control_mean - 1 for end in self.possible)
@@ -268,6 +281,7 @@ class Effect:
         low_all, high_all = self.simultaneous_ci(level)
         gap = self.ci_gap(level) or (None, None)
         lift = self.lift(level) or (None, None, None)
+        bounds = self.bounds or (None, None)
         return {
             **self.of._asdict(),
             "segment": dict(self.of.segment),
@@ -279,6 +293,8 @@ class Effect:
             "ci_high": _limit(high),
             "ci_gap_low": gap[0],
             "ci_gap_high": gap[1],
+            "bounds_low": bounds[0],
+            "bounds_high": bounds[1],
             "simultaneous_ci_low": _limit(low_all),
             "simultaneous_ci_high": _limit(high_all),
             "p_value": self.p_value,

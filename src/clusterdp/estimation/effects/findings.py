@@ -30,6 +30,7 @@ import numpy as np
 
 from clusterdp._arrays import FloatArray
 from clusterdp._lists import parse_names
+from clusterdp._text import plural
 from clusterdp.cells.layout import Layout, units_in_words
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import (
@@ -60,6 +61,7 @@ class Origin:
         arm_sizes: Every arm with its units.
         shares: The metrics that are shares of units.
         made_by: The call or the command that makes it again.
+        unit: What a unit is called.
     """
 
     data: str | None
@@ -68,6 +70,7 @@ class Origin:
     arm_sizes: tuple[tuple[Any, int], ...]
     shares: tuple[str, ...]
     made_by: str
+    unit: str = "unit"
 
     @classmethod
     def from_layout(
@@ -97,7 +100,12 @@ class Origin:
     def in_short(self) -> str:
         """For people: "published: 64,000 units in 7 clusters"."""
         name = "" if self.data is None else f"{self.data}: "
-        return name + units_in_words(self.n_units, self.n_clusters)
+        return name + units_in_words(self.n_units, self.n_clusters, self.unit)
+
+    @property
+    def units(self) -> str:
+        """What units are called."""
+        return plural(self.unit)
 
 
 class ArmDistribution(NamedTuple):

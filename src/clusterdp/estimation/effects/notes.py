@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
-from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, segment_label
+from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, p_text, segment_label
 from clusterdp.estimation.effects.intervals import two_sided
 
 # This many segments are named; more are counted.
@@ -116,12 +116,13 @@ def arms_check(layout: Layout, notes: Sequence[Note]) -> DataCheck:
     return DataCheck.from_notes("Sample ratio", notes, passed=passed)
 
 
-def segment_size_check(effects: Sequence[Effect]) -> list[DataCheck]:
+def segment_size_check(effects: Sequence[Effect], unit: str = "unit") -> list[DataCheck]:
     """Whether every segment has units enough for numbers; nothing if there are no segments."""
     arm_sizes: dict[str, int] = {}
     for one in effects:
         if one.of.segment and one.of.against is None:
-            n_units = 0 if math.isnan(one.effect) else min(one.n_treated, one.n_control)
+            is_unknown = math.isnan(one.effect) and one.bounds is None
+            n_units = 0 if is_unknown else min(one.n_treated, one.n_control)
             label = segment_label(one.of.segment)
             arm_sizes[label] = min(arm_sizes.get(label, n_units), n_units)
     if not arm_sizes:
@@ -132,7 +133,7 @@ def segment_size_check(effects: Sequence[Effect]) -> list[DataCheck]:
         if n_units < FEW_UNITS
     ]
     smallest = min(arm_sizes, key=lambda name: arm_sizes[name])
-    passed = f"smallest arm has {counted(arm_sizes[smallest], 'unit')} ({smallest})"
+    passed = f"smallest arm has {counted(arm_sizes[smallest], unit)} ({smallest})"
     return [DataCheck.from_notes("Segment size", notes, passed=passed)]
 
 
@@ -172,7 +173,7 @@ def fold_notes(by_fold: Sequence[Sequence[Effect]], n_segments: int) -> list[Not
     return [
         Note(
             f"effects of {of.arm} on {of.metric} differ between folds by more than chance "
-            f"(p = {p_value:.2g}): "
+            f"({p_text(p_value)}): "
             + ", ".join(f"{one.effect:.3g} in fold {fold}" for fold, one in enumerate(effects))
             + f". {_CHOSEN}",
             Weight.WARNING,

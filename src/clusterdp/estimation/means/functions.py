@@ -101,6 +101,18 @@ class CategoryFunction(NamedTuple):
             f"{self.name}-{factor:.4g}*{other.name}", values, combination, constant
         )
 
+    def outcomes(self, space: Categories) -> tuple[str, ...]:
+        """The outcomes that it changes with, where all others stay; all, if none does so alone."""
+        names, found = space.declared.names, []
+        for outcome in names if len(names) > 1 else ():
+            others = np.delete(space.levels, space.outcome(outcome).axis, axis=0)
+            _, alike = np.unique(others, axis=1, return_inverse=True)
+            first = np.full(alike.max() + 1, np.nan)
+            first[alike] = self.values
+            if (self.values != first[alike]).any():
+                found.append(outcome)
+        return tuple(found) or names
+
     def has_two_values(self, space: CategorySpace) -> bool:
         """Whether units have two values at most; a number has those between its categories'."""
         numbers = np.array(space.metric_lattice().is_number)

@@ -60,6 +60,7 @@ class MetricFindings:
         ranges: Metrics with the least and the largest value that they can have.
         folds: Effects in segments that stand out, each fold by fold.
         means: The functions whose means effects are on, with the question of each.
+        outcomes: The outcomes that metrics are functions of.
     """
 
     effects: list[Effect] = field(default_factory=list)
@@ -72,6 +73,7 @@ class MetricFindings:
     ranges: list[tuple[str, tuple[float, float]]] = field(default_factory=list)
     folds: list[list[Effect]] = field(default_factory=list)
     means: list[tuple[QuestionRows, CategoryFunction]] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
 
     def add(self, other: MetricFindings) -> None:
         """Take in what was found of another metric."""
@@ -82,6 +84,11 @@ class MetricFindings:
         """Take in what a check found: notes, or `passed` without any."""
         self.notes.extend(notes)
         self.checks.append(DataCheck.from_notes(name, notes, passed=passed))
+
+    def note_outcomes(self, rows: QuestionRows, *functions: CategoryFunction) -> None:
+        """Take in the outcomes that some functions of the category of a question change with."""
+        space = rows.question.space
+        self.outcomes.extend(name for one in functions for name in one.outcomes(space))
 
     def describe(self, name: str, values: FloatArray, *, is_share: bool = False) -> None:
         """Take in what values a metric can have, and whether it is a share of units."""

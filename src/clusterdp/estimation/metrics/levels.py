@@ -37,8 +37,9 @@ the larger one of both sides of g, f(R) + e_R has a mean of at least f(y), and l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -47,9 +48,9 @@ import numpy as np
 from clusterdp._arrays import FloatArray
 from clusterdp._text import shortest_decimal
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Segment
+from clusterdp.estimation.effects.effect import Effect, Segment, within
 from clusterdp.estimation.effects.findings import ArmDistribution
-from clusterdp.estimation.effects.intervals import Limits, quantile
+from clusterdp.estimation.effects.intervals import ArmPair, Limits, quantile
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.means.functions import CategoryFunction, question_of, take_call
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
@@ -188,7 +189,9 @@ class DistributionEstimator:
                     arm_levels = ArmLevels(self.levels, estimates)
                     found[key] = arm_levels.distribution(*key, rows.request.level)
         notes = rows.noise_notes(self.name, [one.decoded for one in data])
-        return MetricFindings(notes=notes, distributions=list(found.values()))
+        return MetricFindings(
+            notes=notes, distributions=list(found.values()), outcomes=[self.levels.outcome]
+        )
 
 
 # Bounds that differ by less than this share of what they span are the same.
@@ -230,6 +233,7 @@ class BoundsEstimator(NamedTuple):
         question: The index of its question.
         functions: What bounds its mean from below and from above.
         why: Why it is not known.
+        remedy: What would make it known.
         possible: The least and the largest value of the metric.
         is_share: Whether it is a share of units.
     """
@@ -238,6 +242,7 @@ class BoundsEstimator(NamedTuple):
     question: int
     functions: tuple[CategoryFunction, CategoryFunction]
     why: str
+    remedy: str
     possible: tuple[float, float]
     is_share: bool
 
@@ -264,11 +269,12 @@ class BoundsEstimator(NamedTuple):
             shortest_decimal(float(grid.values[place])) for place in (upper - 1, upper)
         )
         name = str(comparison)
-        why = (
-            f"is known only within bounds, because {comparison.outcome} was rounded between "
-            f"{before} and {beyond}. The estimate is the midpoint; the CI covers both bounds."
-        )
-        return cls(name, question, (functions[0], functions[1]), why, (0.0, 1.0), is_share=True)
+        why = f"{comparison.outcome} was rounded between {before} and {beyond}"
+        threshold = shortest_decimal(comparison.threshold)
+        declared = f"{quoted(comparison.outcome)} {comparison.sign} {threshold}"
+        remedy = f'Ask the owner for metrics = ["{declared}"].'
+        both = functions[0], functions[1]
+        return cls(name, question, both, why, remedy, (0.0, 1.0), is_share=True)
 
     @classmethod
     def from_function(
@@ -299,12 +305,10 @@ class BoundsEstimator(NamedTuple):
             CategoryFunction.from_values(name, one[levels], space)
             for one in (every - below, every + above)
         ]
-        why = (
-            f"is known only within bounds, because numbers were rounded to {len(grid.points)} grid "
-            "points. The estimate is the midpoint; the CI covers both bounds."
-        )
-        possible = (float(least), float(most))
-        return cls(name, question, (bounds[0], bounds[1]), why, possible, is_share=False)
+        why = f"numbers were rounded to {len(grid.points)} grid points"
+        remedy = "Ask the owner for a threshold (metrics)."
+        both, possible = (bounds[0], bounds[1]), (float(least), float(most))
+        return cls(name, question, both, why, remedy, possible, is_share=False)
 
     @property
     def is_exact(self) -> bool:
@@ -317,10 +321,43 @@ class BoundsEstimator(NamedTuple):
         rows = questions[self.question]
         data = rows.read(*self.functions)
         effects = [one.composed_effect(ArmBounds) for one in compared_arms(data, self.name)]
-        found = MetricFindings(
-            effects=effects, notes=[Note(f"{self.name} {self.why}", Weight.SCOPE)]
-        )
+        overall = [
+            one.interval
+            for one in effects
+            if isinstance(one.interval, ArmPair) and not one.of.segment
+        ]
+        start = f"{self.name} is known only within bounds, because {self.why}."
+        text = "The estimate is the midpoint; the CI covers both bounds."
+        # In segments bounds are as wide, and noise is larger: all effects on a metric are shown
+        # alike, as the overall ones decide.
+        if any(pair.is_left_open(rows.request.level) for pair in overall):
+            ends = " and ".join(map(self._written, overall[0].control.bounds))
+            start = f"{self.name} is not answerable from this release, because {self.why}."
+            text = f"In control it is anywhere between {ends}. {self.remedy}"
+            effects = [_without_estimate(one) for one in effects]
+        found = MetricFindings(effects=effects, notes=[Note(f"{start} {text}", Weight.SCOPE)])
+        found.note_outcomes(rows, *self.functions)
         found.describe(self.name, np.array(self.possible), is_share=self.is_share)
         found.notes.extend(rows.means_alone_notes(self.name))
         found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
         return found
+
+    def _written(self, mean: float) -> str:
+        """A mean as far as it is possible: a share in percent, other means in three digits."""
+        mean = within(mean, self.possible)
+        return f"{mean:.0%}" if self.is_share else f"{mean:.3g}"
+
+
+def _without_estimate(effect: Effect) -> Effect:
+    """The bounds of an effect alone: half way between them is no estimate."""
+    if not isinstance(effect.interval, ArmPair):
+        return effect
+    return replace(
+        effect,
+        effect=math.nan,
+        bounds=effect.interval.bounds,
+        control_mean=None,
+        control_std_error=None,
+        treated_mean=None,
+        treated_std_error=None,
+    )

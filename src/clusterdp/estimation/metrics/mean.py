@@ -80,6 +80,7 @@ class MeanEstimator:
         found = mean_effects(data)
         found.notes.extend(rows.noise_notes(data.decoded.name, [data.decoded]))
         found.means.append((rows, self.function))
+        found.note_outcomes(rows, self.function)
         is_share = self.function.is_share(rows.question.space)
         found.describe(data.decoded.name, self.function.values, is_share=is_share)
         return found

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Effect, EffectTarget
+from clusterdp.estimation.effects.effect import Effect, EffectTarget, p_text
 from clusterdp.estimation.effects.findings import AttritionBounds
 from clusterdp.estimation.effects.intervals import quantile
 from clusterdp.estimation.effects.notes import Note, Weight
@@ -153,8 +153,12 @@ def _best(  # noqa: PLR0913 - two arms, and which bound
     return min(found, key=lambda bound: side * bound[1])
 
 
-# The level of the test that arms have the same share observed.
-_LEVEL = 0.01
+# The level of the tests that arms have the same share observed, of all arms and outcomes of a
+# question together (Bonferroni). Other checks use `ALARM_LEVEL`, for what does not happen in a
+# sound experiment. Treatment often moves who responds, and overlooking that costs more than a
+# false positive: the remedy, to read the Lee bounds, is right in any case. So this test has more
+# power.
+ATTRITION_LEVEL = 0.01
 
 
 class ObservedMeanEstimator(NamedTuple):
@@ -206,6 +210,7 @@ class ObservedMeanEstimator(NamedTuple):
         ratio = RatioData(self.name, self.above, self.below, source)
         found = ratio.estimate()
         found.notes.extend(source.means_alone_notes(self.name))
+        found.note_outcomes(source, self.above, self.below)
         is_share = self.above.is_share(source.question.space)
         found.describe(self.name, self.above.values[self.below.values > 0], is_share=is_share)
         if self.outcome is not None:
@@ -213,9 +218,15 @@ class ObservedMeanEstimator(NamedTuple):
         return found
 
 
-def missing_notes(declared: DeclaredOutcomes) -> list[str]:
-    """Which units effects on outcomes that may be missing cover."""
-    return [f"{name}: mean over units with an observed outcome." for name in declared.missing]
+def missing_notes(
+    declared: DeclaredOutcomes, shown: Collection[str], units: str = "units"
+) -> list[str]:
+    """Which units effects cover on those of the shown outcomes that may be missing."""
+    return [
+        f"{name}: mean over {units} with an observed outcome."
+        for name in declared.missing
+        if name in shown
+    ]
 
 
 def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> list[Note] | None:
@@ -229,15 +240,15 @@ def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> li
         The warnings; None if effects on who is observed are not among these.
     """
     names = {name + OBSERVED: name for name in declared.missing}
-    on_shares = [one for one in effects if one.of.metric in names]
+    on_shares = [one for one in effects if one.of.metric in names and one.of.label == "overall"]
     notes = [
         Note(
-            f"Attrition: response rates differ between {one.of.arm} and {one.of.control} (p = "
-            f"{one.p_value:.2g}). The effect on {names[one.of.metric]} may reflect who answered. "
-            "Use the Lee bounds.",
+            f"Attrition: response rates differ between {one.of.arm} and {one.of.control} "
+            f"({p_text(one.p_value)}). The effect on {names[one.of.metric]} may reflect who "
+            "answered. Use the Lee bounds.",
             Weight.WARNING,
         )
         for one in on_shares
-        if one.of.label == "overall" and one.p_value < _LEVEL
+        if one.p_value < ATTRITION_LEVEL / len(on_shares)
     ]
     return notes if on_shares else None

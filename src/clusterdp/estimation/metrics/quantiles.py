@@ -287,6 +287,7 @@ class QuantileEstimator:
         found = MetricFindings(effects=effects, notes=rows.means_alone_notes(self.name))
         found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
         found.describe(self.name, self.levels.values)
+        found.outcomes.append(self.levels.outcome)
         return found
 
 

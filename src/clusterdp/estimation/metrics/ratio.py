@@ -293,6 +293,8 @@ class RatioEstimator:
         else:
             found = self._estimate_apart(source, other)
         found.notes.extend(source.means_alone_notes(self.name))
+        found.note_outcomes(source, self.above)
+        found.note_outcomes(other, self.below)
         return found
 
     def _estimate_apart(self, source: QuestionRows, other: QuestionRows) -> MetricFindings:

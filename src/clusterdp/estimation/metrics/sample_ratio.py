@@ -34,7 +34,7 @@ from clusterdp._arrays import FloatArray, IntArray
 from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, Estimator
+from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, Estimator, p_text
 from clusterdp.estimation.effects.intervals import two_sided
 from clusterdp.estimation.effects.notes import ALARM_LEVEL, Note, Weight
 from clusterdp.estimation.means.weights import log_choose
@@ -132,7 +132,7 @@ def question_notes(
     return [
         Note(
             f"{found:.2%} of units in {where} answered {name}, expected {share:.2%} "
-            f"(p = {p_value:.2g}). Rows are missing or come from another release.",
+            f"({p_text(p_value)}). Rows are missing or come from another release.",
             Weight.WARNING,
         )
         for name, where, found, share, p_value in off
@@ -161,7 +161,7 @@ def arm_notes(layout: Layout, shares: FloatArray | None, declare: str) -> list[N
     planned = ", ".join(f"{share:.2%}" for share in shares)
     return [
         Note(
-            f"SRM: arms have {found}, expected {planned} (p = {p_value:.2g}). Check assignment and "
+            f"SRM: arms have {found}, expected {planned} ({p_text(p_value)}). Check assignment and "
             "logging before you read effects.",
             Weight.WARNING,
         )
@@ -253,7 +253,7 @@ def segment_ratio_notes(segments: Sequence[tuple[str, IntArray]], whole: IntArra
     )
     if not off:
         return []
-    named = "; ".join(f"{name} (p = {p_value:.2g})" for p_value, name in off[:_SHOWN])
+    named = "; ".join(f"{name} ({p_text(p_value)})" for p_value, name in off[:_SHOWN])
     more = f"; and {len(off) - _SHOWN} more" if len(off) > _SHOWN else ""
     return [
         Note(
@@ -396,7 +396,7 @@ def balance_notes(rows: RowsBySegment) -> list[Note]:
             found[what] = min(p_value, found.get(what, 1.0))
     return [
         Note(
-            f"{what} differs between arms (p = {p_value:.2g}), so it depends on treatment. "
+            f"{what} differs between arms ({p_text(p_value)}), so it depends on treatment. "
             "Adjusted effects are biased; unadjusted ones are reported. Leave it out of adjust "
             "(--adjust).",
             Weight.WARNING,

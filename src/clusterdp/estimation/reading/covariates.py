@@ -318,7 +318,7 @@ class RowsBySegment:
         """What is missing."""
         return [
             Note(
-                f"{counted(int((classes == MISSING).sum()), 'unit')} have no {name}. They get its "
+                f"{counted(int((classes == MISSING).sum()), 'id')} have no {name}. They get its "
                 "mean, and a covariate that marks them.",
                 Weight.SCOPE,
             )

@@ -44,7 +44,7 @@ def join_notes(
         n_nulls: Of the units in both, those without a value in a column.
     """
     n_ids, n_without, n_repeated = size
-    unmatched = f"{n_units - n_matched:,} of {n_units:,} released units are not in"
+    unmatched = f"{n_units - n_matched:,} of {n_units:,} released ids are not in"
     texts = [
         (
             n_matched < n_units,
@@ -61,7 +61,7 @@ def join_notes(
         ),
     ]
     texts += [
-        (n, f"{n:,} units of the segments table have no {name}. They are in no segment by {name}.")
+        (n, f"{n:,} ids of the segments table have no {name}. They are in no segment by {name}.")
         for name, n in n_nulls.items()
     ]
     return [Note(text, Weight.SCOPE) for is_so, text in texts if is_so]

@@ -74,7 +74,7 @@ def _document(estimate: Findings) -> Document:
     ]
     footer = f"clusterdp {__version__}."
     if estimate.guarantee is not None:
-        footer = f"{estimate.guarantee.statement().formal} {footer}"
+        footer = f"{estimate.guarantee.statement(estimate.origin.unit).formal} {footer}"
     shown = [section for section in sections if section.parts]
     return Document(sentences.title(estimate), shown, footer)
 
@@ -90,11 +90,13 @@ def _summary(estimate: Findings) -> list[Part]:
         warned.insert(0, f"{start} Do not share them.")
     else:
         text = "Computed from a published release only: no raw data was used. The release has "
-        parts.append(Paragraph(f"{text}{estimate.guarantee.statement().budget}."))
+        stated = estimate.guarantee.statement(estimate.origin.unit)
+        parts.append(Paragraph(f"{text}{stated.budget}."))
     arms = (
         f"{tables.arm_label(estimate, arm)} ({size:,})" for arm, size in estimate.origin.arm_sizes
     )
-    about = f"{estimate.origin.in_short()}. Units per arm: {', '.join(arms)}."
+    units = estimate.origin.units
+    about = f"{estimate.origin.in_short()}. {units.capitalize()} per arm: {', '.join(arms)}."
     return [
         *parts,
         *(Paragraph(text, "box warned") for text in warned),
@@ -202,7 +204,9 @@ def _distributions(estimate: Findings) -> list[Part | Section]:
             one for one in estimate.distributions if one.outcome == outcome and not one.segment
         ]
         (_, rows), *segments = tables.distribution_tables(estimate, outcome)
-        title = f"Units with {plain_label(outcome)} at or below a value"
+        title = (
+            f"{estimate.origin.units.capitalize()} with {plain_label(outcome)} at or below a value"
+        )
         parts += [_distribution_chart(estimate, overall), Table(title, rows)]
         folded: list[Part | Section] = [
             Table(segment, each) for segment, each in segments[:_MOST_SEGMENTS]
@@ -231,7 +235,7 @@ def _distribution_chart(estimate: Findings, overall: Sequence[ArmDistribution]) 
         lines[:_MOST_LINES],
         Axis(name, Linear.over(overall[0].values.tolist())),
         Axis(
-            "units at or below a value",
+            f"{estimate.origin.units} at or below a value",
             Linear.over([lowest, 1.0]),
             lambda share: f"{100 * share:.4g}%",
         ),
@@ -241,7 +245,7 @@ def _distribution_chart(estimate: Findings, overall: Sequence[ArmDistribution]) 
             for arm, one in zip(arms, overall, strict=True)
         ),
     )
-    return Chart(drawing, f"Share of units with {name} at or below a value.")
+    return Chart(drawing, f"Share of {estimate.origin.units} with {name} at or below a value.")
 
 
 def _segments(estimate: Findings) -> list[Section]:
@@ -250,7 +254,7 @@ def _segments(estimate: Findings) -> list[Section]:
     for part, left_out in filter_tables(estimate):
         about = [
             "Dots: estimates; bars: CIs; gray: not significantly different from zero.",
-            "Dashed: the effect on all units." if part.key == "segments" else "",
+            f"Dashed: the effect on all {estimate.origin.units}." if part.key == "segments" else "",
             sentences.family_sentence(estimate),
             left_out,
         ]
@@ -300,7 +304,7 @@ def _method(estimate: Findings) -> list[Part]:
 
 def _origin(estimate: Findings) -> list[Part]:
     data = "" if estimate.origin.data is None else f", from “{estimate.origin.data}”"
-    units = counted(estimate.origin.n_units, "unit")
+    units = counted(estimate.origin.n_units, estimate.origin.unit)
     citation = (
         f"{sentences.title(estimate)}{data} ({units}, {sentences.budget_text(estimate)}). "
         f"Estimated with clusterdp {__version__}."

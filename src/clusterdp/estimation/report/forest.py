@@ -99,7 +99,7 @@ def _table(estimate: Findings, metric: str, effects: Sequence[Effect]) -> DrawnT
     names = {"difference" if is_difference else "effect": "", "CI": f"{percent} CI"}
     names |= {
         "Holm p" if any(one.family_size > 1 for one in effects) else "p-value": "",
-        "units": "",
+        "units": estimate.origin.units,
     }
     cells = list(zip(*(cells_of(estimate, shown, name) for name in names), strict=True))
     numbers = MetricNumbers(estimate, metric)
@@ -164,7 +164,7 @@ def _panel(estimate: Findings, every: list[Effect], name: str) -> IntervalPanel:
     percent = level_text(estimate)
     numbers = MetricNumbers(estimate, effects[0].of.metric)
     effect_name = "effect" if effects[0].of.against is None else "difference"
-    names = {effect_name: effect_name, "CI": f"{percent} CI", "units": "units"}
+    names = {effect_name: effect_name, "CI": f"{percent} CI", "units": estimate.origin.units}
     columns = [(written, *cells_of(estimate, effects, name)) for name, written in names.items()]
     widths = [max(map(len, cells)) for cells in columns]
     rows = zip(*columns, strict=True)

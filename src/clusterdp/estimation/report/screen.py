@@ -54,13 +54,14 @@ def _segment_blocks(estimate: Findings, width: int) -> list[list[str]]:
     tables, blocks = segment_tables(estimate), []
     for index, effects in enumerate(tables):
         lines = wrapped(sentences.segment_heading(estimate, effects), width, "  ")
-        lines += ["", *_drawn_table(estimate, effects, width), ""]
+        lines += ["", *_drawn_table(estimate, effects, width)]
         found = [sentences.segment_sentence(estimate, effects)]
         if not index:
             found.append(sentences.family_sentence(estimate))
             below = [_below(one[0], effects[0]) for one in tables[1:]]
             found += [f"Below: {', '.join(dict.fromkeys(below))}."] if below else []
-        blocks.append([*lines, *wrapped(" ".join(filter(None, found)), width)])
+        said = wrapped(" ".join(filter(None, found)), width)
+        blocks.append([*lines, "", *said] if said else lines)
     return blocks
 
 
@@ -107,8 +108,8 @@ def _distribution_blocks(estimate: Findings, width: int) -> list[list[str]]:
     for outcome in dict.fromkeys(one.outcome for one in estimate.distributions):
         for segment, rows in distribution_tables(estimate, outcome):
             title = (
-                f"{plain_label(outcome)}, {segment}: units at or below each value "
-                f"({level_text(estimate)} CI)"
+                f"{plain_label(outcome)}, {segment}: {estimate.origin.units} at or below each "
+                f"value ({level_text(estimate)} CI)"
             )
             blocks.append([*wrapped(title, width), *aligned(rows, width)])
     return blocks

@@ -9,7 +9,7 @@ from clusterdp._text import counted, plural
 from clusterdp.estimation.effects.effect import (
     NOTHING,
     Effect,
-    p_value_text,
+    p_text,
     plain_label,
 )
 from clusterdp.estimation.effects.findings import AttritionBounds, Findings
@@ -22,6 +22,7 @@ from clusterdp.estimation.report.tables import (
     is_word,
     level_text,
     privacy_text,
+    reported_tests,
     shown_effect,
     shown_mean,
 )
@@ -42,7 +43,8 @@ def heading(estimate: Findings) -> str:
     arms = dict.fromkeys(effect.of.arm for effect in estimate.effects)
     control = estimate.effects[0].of.control if estimate.effects else None
     compared = list(arms) or [arm for arm, _ in estimate.origin.arm_sizes]
-    parts = [comparison(estimate, control, compared), counted(estimate.origin.n_units, "unit")]
+    units = counted(estimate.origin.n_units, estimate.origin.unit)
+    parts = [comparison(estimate, control, compared), units]
     if estimate.origin.cluster is not None:
         name = estimate.origin.cluster
         is_noun = name.isascii() and name.isalpha() and name.islower() and not name.endswith("s")
@@ -68,12 +70,15 @@ def budget_text(estimate: Findings) -> str:
 
 
 def comparison(estimate: Findings, control: object, arms: Sequence[object]) -> str:
-    """`treated = 1 vs 0 (control)`; `B, C vs A (control)`."""
-    names = ", ".join(map(plain_label, arms))
+    """`treated = 1 vs 0 (control)`; `B and C vs A (control)`; `mens vs control`."""
+    names = _and(list(map(plain_label, arms)))
     start = names if len(names) <= _LONGEST else counted(len(arms), "arm")
     if not all(map(is_word, arms)):
         start = f"{plain_label(estimate.treatment)} = {start}"
-    return start if control is None else f"{start} vs {plain_label(control)} (control)"
+    if control is None:
+        return start
+    name = plain_label(control)
+    return f"{start} vs {name}" + " (control)" * (name.lower() != "control")
 
 
 def reported_overall(estimate: Findings) -> list[Effect]:
@@ -83,27 +88,47 @@ def reported_overall(estimate: Findings) -> list[Effect]:
 
 def significance(estimate: Findings) -> list[str]:
     """Which overall effects differ from zero, corrected for each other."""
-    effects = [one for one in reported_overall(estimate) if not math.isnan(one.std_error)]
+    effects = _tested(estimate)
     unclear = [one for one in effects if not is_significant(one, estimate.level)]
     at = f"at {100 * (1 - estimate.level):.4g}%{_correction(effects)}"
     if not unclear:
         return [f"{_all(len(effects))} significant {at}."] if effects else []
     names = ", ".join(_name(estimate, one) for one in effects if one not in unclear)
-    n_overall = len(reported_overall(estimate))
-    which = _listed([_name(estimate, one) for one in unclear], "effect")
-    if len(unclear) == n_overall > 1 and not has_several_arms(estimate):
-        which = "either metric" if n_overall == 2 else f"any of {n_overall} metrics"
     found = [f"Significant {at}: {names}."] if names else []
     return [
         *found,
-        f"No clear effect on {which}.",
+        _no_clear_effect(estimate, unclear, len(effects)),
         *(
             f"{_name(estimate, one)}: {_NOT_CORRECTED.format(one.family_size)} "
-            f"(Holm p = {p_value_text(one.holm_p_value)})."
+            f"(Holm {p_text(one.holm_p_value)})."
             for one in unclear
             if one.p_value < 1 - estimate.level
         ),
     ]
+
+
+def _tested(estimate: Findings) -> list[Effect]:
+    """The reported effects on all units that have an estimate with a CI."""
+    return [
+        one
+        for one in reported_overall(estimate)
+        if not math.isnan(one.std_error) and one.bounds is None
+    ]
+
+
+def _no_clear_effect(estimate: Findings, unclear: Sequence[Effect], n_effects: int) -> str:
+    """On which metrics there is no clear effect, in words for few, one or all of them."""
+    names = [_name(estimate, one) for one in unclear]
+    if 1 < len(unclear) == n_effects:
+        is_of_both = n_effects == 2 and not has_several_arms(estimate)
+        return f"No clear effect{' on either metric' * is_of_both}."
+    if len(names) <= _MOST_NAMES:
+        return f"No clear effect on {_or(names)}."
+    return "No clear effect on the others."
+
+
+def _or(texts: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
 def _correction(effects: Sequence[Effect]) -> str:
@@ -115,43 +140,50 @@ def _name(estimate: Findings, effect: Effect | AttritionBounds) -> str:
     return plain_label(effect.of.metric) + arm
 
 
-def _listed(names: Sequence[str], noun: str) -> str:
-    return ", ".join(names) if len(names) <= _MOST_NAMES else counted(len(names), noun)
-
-
 def segment_sentence(estimate: Findings, effects: Sequence[Effect]) -> str:
     """In which segments there is no clear effect."""
-    known = [one for one in effects if one.of.segment and not math.isnan(one.std_error)]
+    known = [
+        one
+        for one in effects
+        if one.of.segment and not math.isnan(one.std_error) and one.bounds is None
+    ]
     unclear = [one for one in known if not is_significant(one, estimate.level)]
     if not known:
         return ""
-    is_difference = known[0].of.against is not None
+    if known[0].of.against is not None:
+        return _difference_sentence(len(known) - len(unclear), len(known))
     if not unclear:
-        each = "difference" if is_difference else "segment"
-        few = {1: f"The {each}", 2: f"Both {each}s"}
-        start = few.get(len(known), f"All {len(known):,} {each}s")
-        have = "are" if is_difference else ("have" if len(known) > 1 else "has")
-        effect = "" if is_difference else " effects" if len(known) > 1 else " effect"
-        return f"{start} {have} significant{effect}."
-    if is_difference:
-        n_clear = len(known) - len(unclear)
-        return f"{n_clear} of {counted(len(known), 'difference')} are significant."
+        few = {1: "The segment has a", 2: "Both segments have"}
+        start = few.get(len(known), f"All {len(known):,} segments have")
+        return f"{start} significant effect{'s' if len(known) > 1 else ''}."
     values = [", ".join(plain_label(value) for _, value in one.of.segment) for one in unclear]
+    if len(unclear) == len(known):
+        return "No clear effect in any segment."
     if len(values) > _MOST_NAMES:
         return f"No clear effect in {len(unclear)} of {counted(len(known), 'segment')}."
-    return f"No clear effect in {', '.join(values)}."
+    return f"No clear effect in {_or(values)}."
+
+
+def _difference_sentence(n_clear: int, n_known: int) -> str:
+    """How many differences between segments are significant."""
+    if n_clear == n_known:
+        few = {1: "The difference is", 2: "Both differences are"}
+        return f"{few.get(n_known, f'All {n_known:,} differences are')} significant."
+    if not n_clear:
+        return "No difference is significant."
+    return f"{n_clear} of {n_known:,} differences {'is' if n_clear == 1 else 'are'} significant."
 
 
 def family_sentence(estimate: Findings) -> str:
     """What p-values and simultaneous intervals of segments are corrected for."""
-    sizes = {
-        (effect.of.against is not None, effect.family_size)
-        for effect in estimate.effects
-        if effect.of.segment and effect.to_report and effect.family_size > 1
-    }
+    sizes: dict[bool, set[int]] = {}
+    for effect in estimate.effects:
+        if effect.of.segment and effect.to_report and effect.family_size > 1:
+            sizes.setdefault(effect.of.against is not None, set()).add(effect.family_size)
     parts = [
-        f"{size} {'differences' if is_difference else 'segment effects'}"
-        for is_difference, size in sorted(sizes)
+        f"{_or(list(map(str, sorted(each))))} "
+        f"{'differences' if is_difference else 'segment effects'}"
+        for is_difference, each in sorted(sizes.items())
     ]
     return f"Holm p is corrected for {' and for '.join(parts)}." if parts else ""
 
@@ -173,11 +205,13 @@ def privacy_sentence(estimate: Findings) -> str:
     parts = []
     for metric in estimate.metrics:
         effects = [one for one in estimate.effects if one.of.metric == metric and one.to_report]
+        if any(one.bounds is not None for one in effects):
+            continue
         overall = privacy_text(one.privacy_variance_share for one in effects if not one.of.segment)
         within = privacy_text(one.privacy_variance_share for one in effects if one.of.segment)
         more = f" (up to {within} in segments)" if within != NOTHING else ""
         parts.append(f"{plain_label(metric)} {overall}{more}")
-    return f"Variance due to privacy: {', '.join(parts)}."
+    return f"Variance due to privacy: {', '.join(parts)}." if parts else ""
 
 
 def adjusted_sentence(estimate: Findings) -> str:
@@ -198,8 +232,8 @@ def heterogeneity_sentences(estimate: Findings) -> list[str]:
     return [
         f"Heterogeneity test, {heterogeneity_name(estimate, test, ' of ')}: "
         + ("effects differ" if test.p_value < 1 - estimate.level else "no clear difference")
-        + f" (F = {test.statistic:.4g}, p = {p_value_text(test.p_value)})."
-        for test in estimate.tests
+        + f" (F = {test.statistic:.4g}, {p_text(test.p_value)})."
+        for test in reported_tests(estimate)
     ]
 
 
@@ -233,12 +267,15 @@ def lead(estimate: Findings) -> list[str]:
     """
     effects = reported_overall(estimate)
     all_below = f"All {len(effects)} effects are below."
-    if has_several_arms(estimate) or not effects or math.isnan(effects[0].std_error):
+    are_plain = all(one.bounds is None for one in effects)
+    is_plain = bool(effects) and are_plain and not math.isnan(effects[0].std_error)
+    if has_several_arms(estimate) or not is_plain:
         found = effect_sentences(estimate)
+        certainty = list(filter(None, [_certainty(estimate)]))
         if len(effects) <= _MOST_IN_LEAD:
-            return [*found, _certainty(estimate)]
+            return [*found, *certainty]
         n_first = sum(one.of.metric == effects[0].of.metric for one in effects)
-        return [*found[: min(n_first, _MOST_IN_LEAD)], _certainty(estimate), all_below]
+        return [*found[: min(n_first, _MOST_IN_LEAD)], *certainty, all_below]
     first, *others = effects
     found = [_sentence(first, estimate, with_means=True)]
     if len(others) > _MOST_IN_LEAD:
@@ -257,14 +294,16 @@ def lead(estimate: Findings) -> list[str]:
 
 def _amount(effect: Effect, estimate: Findings) -> str:
     numbers = MetricNumbers(estimate, effect.of.metric)
-    unit = " points" if numbers.is_share else " per unit"
+    unit = " points" if numbers.is_share else f" per {estimate.origin.unit}"
     return f"{plain_label(effect.of.metric)} by {numbers.show(abs(shown_effect(effect)))}{unit}"
 
 
 def _certainty(estimate: Findings) -> str:
-    effects = [one for one in reported_overall(estimate) if not math.isnan(one.std_error)]
+    effects = _tested(estimate)
     clear = [one for one in effects if is_significant(one, estimate.level)]
     noise = ", and the CIs include privacy noise" if estimate.guarantee is not None else ""
+    if not effects:
+        return ""
     if not clear:
         return f"No effect is significant{noise}."
     n_clear, verb = _number(len(clear)).capitalize(), "is" if len(clear) == 1 else "are"
@@ -290,10 +329,8 @@ def _and(texts: Sequence[str]) -> str:
 def _sentence(effect: Effect, estimate: Findings, *, with_means: bool = False) -> str:
     numbers = MetricNumbers(estimate, effect.of.metric)
     metric, arm = plain_label(effect.of.metric), arm_label(estimate, effect.of.arm)
-    if math.isnan(effect.effect):
-        return f"{arm}: {metric} is not reported, because an arm has too few units."
-    if math.isnan(effect.std_error):
-        return f"{arm}: {metric} has no CI, because this release does not identify its variance."
+    if why := _why_unknown(effect, metric):
+        return f"{arm}: {why}."
     unit = " percentage points" if numbers.is_share else ""
     low, high = effect.ci(estimate.level)
     level, gap = f"{level_text(estimate)} CI", effect.ci_gap(estimate.level)
@@ -314,7 +351,18 @@ def _sentence(effect: Effect, estimate: Findings, *, with_means: bool = False) -
     if is_significant(effect, estimate.level):
         return f"{text}."
     chance = _NOT_CORRECTED.format(effect.family_size).capitalize()
-    return f"{text}. {chance} (Holm p = {p_value_text(effect.holm_p_value)})."
+    return f"{text}. {chance} (Holm {p_text(effect.holm_p_value)})."
+
+
+def _why_unknown(effect: Effect, metric: str) -> str:
+    """Why there is no estimate with a CI; nothing where there is one."""
+    if effect.bounds is not None:
+        return f"the effect on {metric} is not answerable from this release"
+    if math.isnan(effect.effect):
+        return f"{metric} is not reported, because an arm is too small"
+    if math.isnan(effect.std_error):
+        return f"{metric} has no CI, because this release does not identify its variance"
+    return ""
 
 
 def _rounded(mean: float | None, numbers: MetricNumbers) -> str:

@@ -153,7 +153,7 @@ def _columns(estimate: Findings, effects: Sequence[Effect], names: Sequence[str]
     for name in names:
         cells = tuple(cells_of(estimate, effects, name))
         if any(cell != "–" for cell in cells):
-            written = name.replace("CI", f"{percent} CI")
+            written = name.replace("CI", f"{percent} CI").replace("units", estimate.origin.units)
             rank = _RANKS.index(name) + 1 if name in _RANKS else 0
             columns.append(Column(written, cells, rank=rank))
     return columns
@@ -266,6 +266,18 @@ def heterogeneity_name(estimate: Findings, test: SegmentTest, joint: str) -> str
     return f"{plain_label(test.metric)}{arm} by {by}{' (adjusted)' if test.adjusted else ''}"
 
 
+def reported_tests(estimate: Findings) -> list[SegmentTest]:
+    """Heterogeneity tests of the effects to report: adjusted ones, or plain ones."""
+    reported = {
+        (one.of.metric, one.of.arm, tuple(name for name, _ in one.of.segment), one.of.adjusted)
+        for one in estimate.effects
+        if one.to_report and one.of.segment
+    }
+    return [
+        one for one in estimate.tests if (one.metric, one.arm, one.by, one.adjusted) in reported
+    ]
+
+
 def heterogeneity_rows(estimate: Findings) -> list[tuple[str, ...]]:
     """Heterogeneity tests: a header, and a row for each."""
     rows = [
@@ -275,7 +287,7 @@ def heterogeneity_rows(estimate: Findings) -> list[tuple[str, ...]]:
             f"{test.statistic:.4g}",
             p_value_text(test.p_value),
         )
-        for test in estimate.tests
+        for test in reported_tests(estimate)
     ]
     return [("effect on", "segments", "F", "p-value"), *rows]
 
