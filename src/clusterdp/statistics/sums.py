@@ -296,6 +296,7 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        msgspec.structs.force_setattr(self, "noise_in_rows", float(self.noise_in_rows))
         if not _LEAST_NOISE <= self.noise_in_rows <= _MOST_NOISE:
             raise ParameterError(
                 f"noise_in_rows must lie between {_LEAST_NOISE:g} and {_MOST_NOISE:g}, got "
