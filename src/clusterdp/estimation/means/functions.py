@@ -136,9 +136,13 @@ class CategoryFunction(NamedTuple):
         if self.combination is None:
             debiased, spanned = channel.decode_function(self.values, priors)
             if not spanned:
+                # Owners declare thresholds and products, not every function.
+                is_declarable = ">=" in self.name or "*" in self.name
+                what = "it" if is_declarable else "thresholds or products that it follows from"
+                flag = f' (--metric "{self.name}")' if is_declarable else ""
                 raise ParameterError(
-                    f"This release does not identify {self.name}. Fix: ask the owner to declare it "
-                    f'in the next release (--metric "{self.name}").'
+                    f"This release does not identify {self.name}. Fix: ask the owner to declare "
+                    f"{what} in the next release{flag}."
                 )
         else:
             places = np.flatnonzero(self.combination)
