@@ -41,8 +41,8 @@ from clusterdp.storage.folder import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.spec.columns import Aggregates
     from clusterdp.spec.spec import ReleaseSpec
 
@@ -391,9 +391,9 @@ def _check_expected(manifest: Manifest) -> None:
         for kinds, n_categories in zip(manifest.expected, sizes, strict=True)
     )
     _hold("'expected'", sound=sound)
-    values = [space.metric_values() for space in manifest.terms.spaces]
-    sound = len(values) == len(manifest.rounding) and all(
-        map(_are_rounding, manifest.rounding, values)
+    spaces = manifest.terms.spaces
+    sound = len(spaces) == len(manifest.rounding) and all(
+        map(_are_rounding, manifest.rounding, spaces)
     )
     _hold("'rounding'", sound=sound)
 
@@ -405,9 +405,10 @@ def _are_probs(kinds: Expected, n_categories: int) -> bool:
     )
 
 
-def _are_rounding(rounding: tuple[float, ...], values: FloatArray) -> bool:
-    """Whether rounding between values `[metric, category]` can add such variances."""
-    added, most = np.array(rounding), np.ptp(values, axis=1) ** 2 / 4
+def _are_rounding(rounding: tuple[float, ...], space: Categories) -> bool:
+    """Whether rounding can add such variances to the metrics of a question: it is of numbers."""
+    most = np.ptp(space.metric_values(), axis=1) ** 2 / 4 * space.metric_lattice().is_number
+    added = np.array(rounding)
     return added.shape == most.shape and bool(((added >= 0) & (added <= most)).all())
 
 
