@@ -125,8 +125,8 @@ WRONG = {
         "breakdowns = []",
         'constraints = ["spend > 0 -> visits"]',
         (
-            "line 17: constraint 'spend > 0 -> visits' uses 'visits', which is not a declared outcome. "
-            "Did you mean 'visit'?"
+            "line 17: constraint 'spend > 0 -> visits' uses 'visits', which is not a declared "
+            "outcome. Did you mean 'visit'?"
         ),
     ),
     "name in a metric": (

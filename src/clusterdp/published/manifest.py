@@ -42,8 +42,8 @@ from clusterdp.storage.folder import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.spec.columns import Aggregates
     from clusterdp.spec.spec import ReleaseSpec
 
@@ -368,11 +368,10 @@ def _question_claims(manifest: Manifest) -> Iterator[tuple[str, bool]]:
     is_asked = len(terms.questions) > 1 and terms.releases_rows
     asked = tuple(one.asked for one in terms.mechanisms) if is_asked else None
     yield "'asking'", asked == (None if manifest.asking is None else manifest.asking.asked)
-    values = [space.metric_values() for space in terms.spaces]
     yield (
         "'rounding'",
-        len(values) == len(manifest.rounding)
-        and all(map(_are_rounding, manifest.rounding, values)),
+        len(sizes) == len(manifest.rounding)
+        and all(map(_are_rounding, manifest.rounding, terms.spaces)),
     )
 
 
@@ -383,9 +382,10 @@ def _are_probs(kinds: Expected, n_categories: int) -> bool:
     )
 
 
-def _are_rounding(rounding: tuple[float, ...], values: FloatArray) -> bool:
-    """Whether rounding between values `[metric, category]` can add such variances."""
-    added, most = np.array(rounding), np.ptp(values, axis=1) ** 2 / 4
+def _are_rounding(rounding: tuple[float, ...], space: Categories) -> bool:
+    """Whether rounding can add such variances to the metrics of a question: it is of numbers."""
+    most = np.ptp(space.metric_values(), axis=1) ** 2 / 4 * space.metric_lattice().is_number
+    added = np.array(rounding)
     return added.shape == most.shape and bool(((added >= 0) & (added <= most)).all())
 
 
