@@ -262,7 +262,7 @@ def said_of(folder: Path) -> set[str]:
 def test_what_nothing_can_check_is_named(
     folders: dict[str, Path], published: Path, tmp_path: Path
 ) -> None:
-    noise = "that the noise of counts, sums, totals and the pilot was drawn as stated"
+    noise = "that noise in statistics was drawn as stated"
     always = {"names, labels and values of outcomes", "which columns are private"}
     for folder in folders.values():
         assert said_of(folder) >= {*always, "that responses were drawn as stated"}

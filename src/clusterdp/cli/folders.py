@@ -89,7 +89,11 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
             print_line("Do not use this folder. Get it again from the owner, and verify that.")
         if said:
             print_note("No check can confirm these statements of the owner:")
-            print_text(to_screen([Items(said)], terminal_width()))
+            # Texts each in a line; names, which are those of the manifest's entries, together.
+            texts = [one for one in said if " " in one]
+            names = ", ".join(one for one in said if " " not in one)
+            listed = [*texts, f"entries of the manifest: {names}"]
+            print_text(to_screen([Items(listed)], terminal_width()))
     if not sound:
         raise typer.Exit(REFUSED)
 

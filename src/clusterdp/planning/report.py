@@ -231,7 +231,7 @@ class QuestionReport:
         header = ("", "all units", share_name(self.share))
         return [Table(f"SE of {first.name} with other clusters", [header, *rows])]
 
-    def notes(self, unit: str) -> tuple[str, ...]:
+    def notes(self, unit: str = "unit") -> tuple[str, ...]:
         """What the owner should know about the recommended mechanism.
 
         Args:

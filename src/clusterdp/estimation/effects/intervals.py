@@ -80,11 +80,6 @@ class ArmPair(EffectInterval):
         (low, high), (rest_low, rest_high) = self.treated.bounds, self.control.bounds
         return low - rest_high, high - rest_low
 
-    def is_left_open(self, level: float) -> bool:
-        """Whether bounds make the interval wider than noise does."""
-        (low, high), (least, most) = self.bounds, self.ci(level)
-        return 2 * (high - low) > most - least
-
     def ci(self, level: float) -> Limits:
         """Limits of the difference."""
         treated, control = self.treated.limits(level), self.control.limits(level)

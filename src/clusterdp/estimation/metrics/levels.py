@@ -194,6 +194,8 @@ class DistributionEstimator:
         )
 
 
+# Bounds of a difference that are closer than this share of what they span are not wide.
+_WIDE = 0.1
 # Bounds that differ by less than this share of what they span are the same.
 _SAME = 1e-9
 
@@ -330,7 +332,7 @@ class BoundsEstimator(NamedTuple):
         text = "The estimate is the midpoint; the CI covers both bounds."
         # In segments bounds are as wide, and noise is larger: all effects on a metric are shown
         # alike, as the overall ones decide.
-        if any(pair.is_left_open(rows.request.level) for pair in overall):
+        if any(self._is_left_open(pair, rows.request.level) for pair in overall):
             ends = " and ".join(map(self._written, overall[0].control.bounds))
             start = f"{self.name} is not answerable from this release, because {self.why}."
             text = f"In control it is anywhere between {ends}. {self.remedy}"
@@ -341,6 +343,15 @@ class BoundsEstimator(NamedTuple):
         found.notes.extend(rows.means_alone_notes(self.name))
         found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
         return found
+
+    def _is_left_open(self, pair: ArmPair, level: float) -> bool:
+        """Whether bounds of a difference are wide, and make its interval wider than noise does.
+
+        Narrow ones answer a question, however many units there are.
+        """
+        (low, high), (least, most) = pair.bounds, pair.ci(level)
+        span = self.possible[1] - self.possible[0]
+        return high - low > max(_WIDE * span, (most - least) / 2)
 
     def _written(self, mean: float) -> str:
         """A mean as far as it is possible: a share in percent, other means in three digits."""

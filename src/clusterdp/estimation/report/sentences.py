@@ -329,7 +329,7 @@ def _and(texts: Sequence[str]) -> str:
 def _sentence(effect: Effect, estimate: Findings, *, with_means: bool = False) -> str:
     numbers = MetricNumbers(estimate, effect.of.metric)
     metric, arm = plain_label(effect.of.metric), arm_label(estimate, effect.of.arm)
-    if why := _why_unknown(effect, metric):
+    if why := _why_unknown(effect, metric, estimate.origin.units):
         return f"{arm}: {why}."
     unit = " percentage points" if numbers.is_share else ""
     low, high = effect.ci(estimate.level)
@@ -354,12 +354,12 @@ def _sentence(effect: Effect, estimate: Findings, *, with_means: bool = False) -
     return f"{text}. {chance} (Holm {p_text(effect.holm_p_value)})."
 
 
-def _why_unknown(effect: Effect, metric: str) -> str:
+def _why_unknown(effect: Effect, metric: str, units: str) -> str:
     """Why there is no estimate with a CI; nothing where there is one."""
     if effect.bounds is not None:
         return f"the effect on {metric} is not answerable from this release"
     if math.isnan(effect.effect):
-        return f"{metric} is not reported, because an arm is too small"
+        return f"{metric} is not reported, because an arm has too few {units}"
     if math.isnan(effect.std_error):
         return f"{metric} has no CI, because this release does not identify its variance"
     return ""
