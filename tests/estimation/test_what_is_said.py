@@ -69,7 +69,11 @@ def words(texts: tuple[str, ...]) -> str:
 
 def test_notes_are_about_what_is_shown(released: cdp.Release) -> None:
     every = words(cdp.estimate(released).notes)
-    for text in ("revenue is clipped", "score: mean over customers", "answers one question (visit 28% of customers"):
+    for text in (
+        "revenue is clipped",
+        "score: mean over customers",
+        "answers one question (visit 28% of customers",
+    ):
         assert text in every
     of_visits = words(cdp.estimate(released, metrics="visit").notes)
     assert "visit 28% of customers" in of_visits

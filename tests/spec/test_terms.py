@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-NAMES = {"unit": "user", "arm": "treated", "cluster": "market", "outcomes": "clicks=0..3"}
+NAMES: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market", "outcomes": "clicks=0..3"}
 
 
 @pytest.mark.parametrize("worth", [64, np.float64(8), 2.5])
