@@ -142,7 +142,8 @@ def test_every_question_is_shown_and_has_all_of_epsilon(questions: Made) -> None
     assert stop["shares"]["0-rows"] == pytest.approx(100 * first["budget"]["rows"], abs=0.01)
     assert first["asked"] + second["asked"] == 1
     said = " ".join(page_text(questions.page).split())
-    assert f"({percent(first['asked'])} of units answer this question)" in said
+    assert f"visit, sale: {percent(first['asked'])} of units answer this question." in said
+    assert said.count("our baselines:") + said.count("No baseline was given") <= 1
 
 
 def test_names_are_text_and_never_run() -> None:

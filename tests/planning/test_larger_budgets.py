@@ -10,6 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.channels._solver.staircases import design_staircase, near_noise
+from clusterdp.channels.optimal import OptimalRows
 from clusterdp.outcomes.categories import Categories
 from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.planning.decide import Assumed, assumed_in_words
@@ -90,6 +91,7 @@ def test_noise_that_plans_take_is_of_delta_too() -> None:
     weights, noises = space.metric_weights(prior), []
     for delta in (0.0, 0.05):
         rows = cdp.optimal(epsilon=2, delta=delta, prior=prior.tolist()).settled_rows(space)
+        assert isinstance(rows, OptimalRows)
         channel = rows.public_channel(space)
         exact = np.array([channel.noise_variance(metric)[0] for metric in range(len(values))])
         near = rows.near_noise(space)

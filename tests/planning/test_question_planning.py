@@ -284,7 +284,8 @@ def test_a_plan_designs_a_handful_of_channels_and_its_release_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """For any number of budgets on its page; the time that it takes is bounded by that."""
-    designed, near = [], []
+    designed: list[Any] = []
+    near: list[Any] = []
 
     def counting(name: str, shapes: list[Any]) -> Any:
         real = getattr(staircases, name)
