@@ -310,7 +310,7 @@ def test_options_that_belong_together(source: Path, tmp_path: Path, where: Path)
     assert_refused(release(source, out, "--population", "us"), "belong to a ledger")
     assert_refused(
         release(source, out, "--ledger", tmp_path / "none.db", "--population", "us"),
-        "there is no ledger none.db",
+        f"There is no ledger '{tmp_path / 'none.db'}'",
     )
 
 

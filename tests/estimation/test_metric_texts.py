@@ -115,8 +115,17 @@ def test_others_are_refused_with_examples(text: str) -> None:
     with pytest.raises(ParameterError) as refused:
         parse(text)
     assert str(refused.value) == (
-        f"Cannot read metric {text!r}. Fix: write rounds, rounds>=10, visit*spend, spend/visit, "
+        f"Cannot read metric {text!r}. Fix: write rounds, rounds>=10, visit*rounds, rounds/visit, "
         "p90(rounds), median(rounds) or dist(rounds)."
+    )
+
+
+def test_several_metrics_in_one_text_are_refused() -> None:
+    with pytest.raises(ParameterError) as refused:
+        parse("rounds,visit")
+    assert str(refused.value) == (
+        "Cannot read metric 'rounds,visit': it has several. Fix: give each by itself: "
+        "metrics=['rounds', 'visit'] (--metric rounds --metric visit)."
     )
 
 

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-NAMES: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market", "outcomes": "clicks=0..3"}
+NAMES: dict[str, Any] = {
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+    "outcomes": "clicks=0..3",
+}
 
 
 @pytest.mark.parametrize("worth", [64, np.float64(8), 2.5])

@@ -96,8 +96,9 @@ def _check_file(path: Path) -> None:
     except (OSError, ValueError):
         raise LedgerError(
             f"There is no ledger {str(path)!r}. Nothing was published. Fix: check the name. For "
-            "a new budget, choose its cap, and make a ledger with clusterdp.Ledger.create or with: "
-            f"clusterdp ledger init {shlex.quote(str(path))} --cap-epsilon EPSILON"
+            f"a new budget, choose its cap: clusterdp.Ledger.create({str(path)!r}, "
+            f"cap_epsilon=...), or: clusterdp ledger init {shlex.quote(str(path))} --cap-epsilon "
+            "EPSILON"
         ) from None
     if not stat.S_ISREG(mode):
         raise LedgerError(f"{path.name} is not a ledger: it is not a file")

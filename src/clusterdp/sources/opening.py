@@ -14,7 +14,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp._named import columns
-from clusterdp.errors import DataError, ParameterError, raise_alone
+from clusterdp.errors import DataError, ParameterError, errors_about, raise_alone
 from clusterdp.sources.databases import query_types, read_query, store_query
 from clusterdp.sources.source import ColumnRequest
 from clusterdp.sources.text import (
@@ -251,6 +251,7 @@ def _trouble(said: str, kind: str) -> str:
     return next(known, "cannot be read as {}" + lines).format(kind[1:])
 
 
+@errors_about("input")
 def _find_files(source: str) -> list[Path]:
     """The files a path, folder or glob names, in a fixed order."""
     path, none = Path(source), f"there is no file {source}"
@@ -307,6 +308,7 @@ def is_hidden(path: PurePath) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
+@errors_about("input")
 def _located(source: str, store: ObjectStore, names: list[str]) -> tuple[list[str], dict[str, Any]]:
     if not names:
         raise DataError(f"there is no file {source}")

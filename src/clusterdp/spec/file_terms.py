@@ -99,8 +99,9 @@ def _place(name: str, value: str | None) -> str | None:
 def _toml(name: str, value: str, on_command_line: str) -> str | None:
     """A value as the file has it; None where it is left open."""
     if value == _LEFT_OPEN:
-        with suppress(ValueError):  # a place for numbers, such as A=...
-            return to_value(structured_value(name, [on_command_line]))
+        if "=" in on_command_line:
+            with suppress(ValueError):  # a place for numbers, such as A=...
+                return to_value(structured_value(name, [on_command_line]))
         return None
     try:
         return to_value(literal_eval(value))

@@ -56,6 +56,7 @@ KINDS: tuple[type[MetricKind], ...] = (
     QuantileEstimator,
     DistributionEstimator,
 )
+_EXAMPLES = [example for kind in KINDS for example in kind.EXAMPLES]
 _WORD = re.compile(r"[a-z]{3,}\b(?!\()")
 
 
@@ -80,8 +81,7 @@ def _form(text: str, spaces: Sequence[Categories]) -> str:
     names = {"rounds": first, "spend": first, "visit": second}
     examples = [
         _WORD.sub(lambda found: names.get(found[0]) or found[0], example)
-        for kind in KINDS
-        for example in kind.EXAMPLES
+        for example in _EXAMPLES
         if second is not None or "visit" not in example
     ]
     listed_examples = _literal(f"{', '.join(examples[:-1])} or {examples[-1]}")
