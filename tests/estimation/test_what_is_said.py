@@ -69,7 +69,11 @@ def words(texts: tuple[str, ...]) -> str:
 
 def test_notes_are_about_what_is_shown(released: cdp.Release) -> None:
     every = words(cdp.estimate(released).notes)
-    for text in ("revenue is clipped", "score: mean over customers", "answers one question (visit 28% of customers"):
+    for text in (
+        "revenue is clipped",
+        "score: mean over customers",
+        "answers one question (visit 28% of customers",
+    ):
         assert text in every
     of_visits = words(cdp.estimate(released, metrics="visit").notes)
     assert "visit 28% of customers" in of_visits
@@ -97,7 +101,9 @@ def test_a_threshold_that_rounding_hides_has_no_estimate(released: cdp.Release) 
     found = cdp.estimate(released, metrics="revenue>0")
     one = found["mens"]
     assert math.isnan(one.effect)
-    assert one.control_mean is one.treated_mean is one.lift() is None
+    assert one.control_mean is None
+    assert one.treated_mean is None
+    assert one.lift() is None
     assert one.bounds is not None
     low, high = one.ci()
     assert low <= one.bounds[0] <= 0 <= one.bounds[1] <= high
