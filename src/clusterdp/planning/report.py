@@ -411,7 +411,7 @@ class PlanReport:
             ("Assumes", "; ".join(dict.fromkeys(one.assumed for one in self.questions))),
         ]
         if any(one.asked for one in self.questions):
-            asked = "; ".join(f"{one.names} {one.asked}" for one in self.questions)
+            asked = ", ".join(f"{one.names} {one.asked}" for one in self.questions)
             facts.append(("Questions", f"each {self.unit} answers one: {asked}"))
         return [*facts, ("ε split", self.split())]
 
