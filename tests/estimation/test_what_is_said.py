@@ -101,7 +101,9 @@ def test_a_threshold_that_rounding_hides_has_no_estimate(released: cdp.Release) 
     found = cdp.estimate(released, metrics="revenue>0")
     one = found["mens"]
     assert math.isnan(one.effect)
-    assert one.control_mean is one.treated_mean is one.lift() is None
+    assert one.control_mean is None
+    assert one.treated_mean is None
+    assert one.lift() is None
     assert one.bounds is not None
     low, high = one.ci()
     assert low <= one.bounds[0] <= 0 <= one.bounds[1] <= high

@@ -86,7 +86,7 @@ def page(folder: Path) -> str:
         ),
         ({"delta": 1e-6}, "except with probability at most 2δ"),
         ({"randomization_unit": "market", "cluster": None}, "Arms were assigned by market"),
-        ({"mechanism": "noisy-histogram"}, "There are no rows of units."),
+        ({"mechanism": "noisy-histogram"}, "The release has no rows of units."),
     ],
     ids=["one question", "questions", "missing", "bins", "delta", "groups", "aggregates"],
 )

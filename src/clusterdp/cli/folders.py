@@ -92,8 +92,8 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
             # Texts each in a line; names, which are those of the manifest's entries, together.
             texts = [one for one in said if " " in one]
             names = ", ".join(one for one in said if " " not in one)
-            listed = [*texts, f"entries of the manifest: {names}"]
-            print_text(to_screen([Items(listed)], terminal_width()))
+            items = Items([*texts, f"entries of the manifest: {names}"])
+            print_text(to_screen([items], terminal_width()))
     if not sound:
         raise typer.Exit(REFUSED)
 

@@ -397,7 +397,7 @@ def _drawn_interval(
 def _shortened(label: str, n_letters: int) -> str:
     """A label that leaves room for what stands at the other end of its line.
 
-    It is cut in the middle: metrics begin alike, and arms are at the end.
+    It is cut in the middle: many labels begin with the same metric, and arms are at the end.
     """
     if len(label) <= n_letters:
         return label

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -417,7 +417,7 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
     ]
 
 
-def _scope_notes(release: Release, shown: Collection[str]) -> list[Note]:
+def _scope_notes(release: Release, shown: set[str]) -> list[Note]:
     """What effects on the shown outcomes cover: who was asked, what was clipped or is missing."""
     units = release.provenance.units
     questions = [one for one in release.questions if not shown.isdisjoint(one.space.declared.names)]

@@ -332,8 +332,8 @@ def pilot_notes(
 # From this ε on, rows may reveal so much that readers are informed of it.
 _REVEALING_EPSILON = 3.0
 # A row reveals much where the best guess from it is right this much more often than without it, or
-# wrong this much less often. Neither happens where nearly all units are alike: a large ε alone
-# says little, and the statement of the guarantee has it. Both are needed: among many values a
+# wrong this much less often. Neither happens where nearly all units have one outcome: a large ε
+# alone says little, and the statement of the guarantee has it. Both are needed: among many values a
 # guess can be right ten times as often and still be mostly wrong; between two it is right half of
 # the time without the row, and cannot be right twice as often.
 _MUCH = 2.0

@@ -428,7 +428,7 @@ class PlanReport:
             ("Assumes", self.assumed),
         ]
         if any(one.asked for one in self.questions):
-            asked = "; ".join(f"{one.names} {one.asked}" for one in self.questions)
+            asked = ", ".join(f"{one.names} {one.asked}" for one in self.questions)
             facts.append(("Questions", f"each {self.unit} answers one: {asked}"))
         return [*facts, ("ε split", self.split())]
 

@@ -139,7 +139,7 @@ class Effect:
         effect: Estimated average effect, in units of the outcome; NaN where an arm has no units.
         std_error: Its standard error, sampling and privacy noise included.
         sampling_variance: The part of the variance due to sampling: the estimated variance of
-            debiased outcomes without the known part due to privacy. Where that is most of it, the
+            debiased columns without the known part due to privacy. Where that is most of it, the
             difference is noisy; it is cut off at zero, so that its mean errs on the high side.
         privacy_variance: The part of the variance due to privacy.
         n_treated: Units in the treatment arm.

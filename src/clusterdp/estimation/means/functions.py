@@ -106,10 +106,10 @@ class CategoryFunction(NamedTuple):
         names, found = space.declared.names, []
         for outcome in names if len(names) > 1 else ():
             others = np.delete(space.levels, space.outcome(outcome).axis, axis=0)
-            _, alike = np.unique(others, axis=1, return_inverse=True)
-            first = np.full(alike.max() + 1, np.nan)
-            first[alike] = self.values
-            if (self.values != first[alike]).any():
+            _, groups = np.unique(others, axis=1, return_inverse=True)
+            first = np.full(groups.max() + 1, np.nan)
+            first[groups] = self.values
+            if (self.values != first[groups]).any():
                 found.append(outcome)
         return tuple(found) or names
 

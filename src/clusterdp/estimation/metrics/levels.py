@@ -330,8 +330,8 @@ class BoundsEstimator(NamedTuple):
         ]
         start = f"{self.name} is known only within bounds, because {self.why}."
         text = "The estimate is the midpoint; the CI covers both bounds."
-        # In segments bounds are as wide, and noise is larger: all effects on a metric are shown
-        # alike, as the overall ones decide.
+        # In segments bounds are as wide, and noise is larger: what is shown of a metric is
+        # decided by overall effects.
         if any(self._is_left_open(pair, rows.request.level) for pair in overall):
             ends = " and ".join(map(self._written, overall[0].control.bounds))
             start = f"{self.name} is not answerable from this release, because {self.why}."
