@@ -348,7 +348,7 @@ class FittedOutcomes:
     def prior_of(self, categories: Categories) -> JointPrior:
         """The prior of categories of the same outcomes, whose numbers are rounded to them."""
         probs = rounded_prior(self.fine, self.prior.probs, categories)
-        # Means are kept, so that squares alone tell how much rounding adds to a variance.
+        # Means are kept, so that squares alone show how much rounding adds to a variance.
         squares = categories.metric_values() ** 2 @ probs
         exact = self.fine.metric_values() ** 2 @ self.prior.probs
         added = np.where(squares - exact > _EXACT * squares, squares - exact, 0.0)

@@ -47,7 +47,7 @@ _PERSONAL = {
     *("address", "street", "ip", "date", "timestamp", "datetime", "birthday", "dob"),
 }
 # What control arms are called.
-_CONTROLS = {"control", "placebo", "holdout"}
+_CONTROLS = {"control", "placebo"}
 
 
 class PublicColumns(NamedTuple):

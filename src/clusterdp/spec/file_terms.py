@@ -1,6 +1,6 @@
 """Messages in the terms of an experiment file.
 
-Messages name options as Python and the command line do: `decimal=',' (--decimal ,)`. Whoever
+Messages name options as Python and the command line do: `decimal=',' (--decimal ,)`. An owner who
 works with an experiment file has neither: there it is `decimal = ","` under `[table]`.
 """
 

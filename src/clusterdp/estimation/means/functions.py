@@ -164,7 +164,7 @@ class CategoryFunction(NamedTuple):
         )
         means = priors @ self.values
         spread = priors @ self.values**2 - means**2
-        # Of a constant there is none; its square is a number, too.
+        # A constant has no spread; its square is a number, too.
         total = np.maximum((second * priors).sum(axis=-1) + spread, np.finfo(float).tiny ** 0.5)
         moments = (fourth * priors).sum(axis=-1) / total**2
         return float(second.max()), float(moments.max())
