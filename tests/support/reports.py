@@ -9,7 +9,8 @@ import polars as pl
 
 import clusterdp as cdp
 from clusterdp.estimation.effects.effect import EffectTarget
-from clusterdp.estimation.effects.findings import VARYING, Origin, with_families
+from clusterdp.estimation.effects.families import VARYING, with_families
+from clusterdp.estimation.effects.findings import Origin
 
 if TYPE_CHECKING:
     import numpy as np

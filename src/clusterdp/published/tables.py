@@ -9,7 +9,6 @@ With one question they are its table as it is. With several, rows begin with the
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,15 +60,22 @@ def cells_table(
             clusters = pl.Series(clusters.name, layout.clusters)
         published.insert(0, clusters[np.repeat(np.arange(n_clusters), n_arms)])
     totals = [one for one in questions[0].statistics if one.level is not None]
-    if totals:  # the same for all questions
+    if totals:  # alike for all questions
         published.append(pl.Series(WEIGHT, totals[0].sum_readings()[0].weights.ravel()))
     for question, ending in zip(questions, question_suffixes(len(questions)), strict=True):
-        of_cells = [one for one in question.statistics if one.level is None]
-        own = [values for one in of_cells for values in one.to_columns()]
-        if question.channel is not None:
-            own += question.channel.cell_columns()
-        published += [one.alias(one.name + ending) for one in own]
+        published += [one.alias(one.name + ending) for one in _question_columns(question)]
     return pl.DataFrame(published)
+
+
+def _question_columns(question: ReleasedQuestion) -> list[pl.Series]:
+    """What is published about the cells of a question."""
+    published: list[pl.Series] = []
+    for statistic in question.statistics:
+        if statistic.level is None:
+            published += statistic.to_columns()
+    if question.channel is not None:
+        published += question.channel.cell_columns()
+    return published
 
 
 def has_totals(mechanism: Mechanism) -> bool:
@@ -111,8 +117,8 @@ def _check_question(cells: pl.DataFrame, columns: Columns, question: Question) -
     """Raise a FormatError unless the columns of a question hold what they should."""
     import polars as pl
 
-    expected = _column_types(question)
-    expected |= {name: pl.Int64() for name in (SIZE, WEIGHT) if name in cells.columns}
+    whole = {name: pl.Int64() for name in (SIZE, WEIGHT) if name in cells.columns}
+    expected: dict[str, pl.DataType] = {**whole, **_column_types(question)}
     sound = {name: cells.schema[name] == kind for name, kind in expected.items()}
     sound |= {name: holds_labels(cells.schema[name]) for name in columns.cell}
     of_cells = [one for one in question.mechanism.statistics if one.level is None]
@@ -124,7 +130,7 @@ def _check_question(cells: pl.DataFrame, columns: Columns, question: Question) -
     for name, right_type in sound.items():
         gaps = name not in may_have_gaps and bool(cells[name].null_count())
         if not right_type or gaps or not are_whole(cells[name], lengths.get(name, ())):
-            raise FormatError(f"column {name!r} of the cells has unexpected values")
+            raise FormatError(f"column {name!r} of the cells does not hold what it should")
 
 
 def _column_types(question: Question) -> dict[str, pl.DataType]:
@@ -142,21 +148,25 @@ def read_labels(cells: pl.DataFrame, columns: Columns) -> tuple[tuple[Any, ...],
     """Clusters and arms of a table of cells, which has one row for each pair, in order."""
     import polars as pl
 
-    names = columns.cell
-    every = [unnamed(cells[name]).unique(maintain_order=True).alias(name) for name in names]
-    for labels in every:
+    *several, arms = (
+        unnamed(cells[name]).unique(maintain_order=True).alias(name) for name in columns.cell
+    )
+    clusters = several[0] if several else pl.Series([EVERYONE])
+    for labels in (clusters, arms):
         if n_unplain(labels):
             raise FormatError(f"column {labels.name!r} of the cells has control characters")
         if labels.dtype != pl.String and not labels.is_sorted():
             raise FormatError(f"column {labels.name!r} of the cells is not in order")
-    shape = tuple(map(len, every))
-    if len(cells) != math.prod(shape) or not all(
-        labels[codes.ravel()].equals(cells[labels.name])
-        for labels, codes in zip(every, np.indices(shape), strict=True)
-    ):
+    n_clusters, n_arms = len(clusters), len(arms)
+    complete = len(cells) == n_clusters * n_arms and (
+        arms[np.tile(np.arange(n_arms), n_clusters)].equals(cells[columns.arm])
+    )
+    if columns.cluster is not None and complete:
+        repeated = clusters[np.repeat(np.arange(n_clusters), n_arms)]
+        complete = repeated.equals(cells[columns.cluster])
+    if not complete:
         raise FormatError("the cells are not one for every cluster and arm, in order")
-    *clusters, arms = map(tuple, every)
-    return clusters[0] if clusters else (EVERYONE,), arms
+    return tuple(clusters), tuple(arms)
 
 
 _BY, _GROUP = "by", "group"
@@ -201,12 +211,12 @@ def read_totals(
     expected = pl.concat([_groups(arms, layout, one.level or ()) for one in totals])
     kinds, lengths = totals[0].column_types(space), totals[0].lengths(space)
     if table.columns != [*expected.columns, *kinds]:
-        raise FormatError("the totals have unexpected columns")
+        raise FormatError("the totals do not have the columns that they should")
     if not table.select(columns(expected.columns)).equals(expected):
         raise FormatError("the totals are not one for every group, fold and arm, in order")
     for name, kind in kinds.items():
         if table.schema[name] != kind or not are_whole(table[name], (lengths[name],)):
-            raise FormatError(f"column {name!r} of the totals has unexpected values")
+            raise FormatError(f"column {name!r} of the totals does not hold what it should")
     found: dict[tuple[str, ...] | None, pl.DataFrame] = {}
     first = 0
     for one in totals:
@@ -275,18 +285,18 @@ def unstacked(
         raise FormatError(f"a table of several questions does not begin with {QUESTION!r}")
     found = table[QUESTION].rle().struct.field("value").to_list()
     if found != expected:
-        raise FormatError("a table of several questions does not match the manifest")
+        raise FormatError("a table of several questions does not have those of the manifest")
     tables = [
-        table.filter(pl.col(QUESTION) == name).drop(QUESTION) if there else None
+        _held(table.filter(pl.col(QUESTION) == name).drop(QUESTION)) if there else None
         for name, there in zip(names, present, strict=True)
     ]
-    # Without the columns that are other questions' alone.
-    own = [
-        None if one is None else one.select(held for held in one if held.null_count() < len(one))
-        for one in tables
-    ]
-    if {QUESTION, *(name for one in own if one is not None for name in one.columns)} != set(
+    if {QUESTION, *(name for one in tables if one is not None for name in one.columns)} != set(
         table.columns
     ):
-        raise FormatError("a table of several questions has a column without a question")
-    return own
+        raise FormatError("a table of several questions has a column that belongs to no question")
+    return tables
+
+
+def _held(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of a table that are not empty."""
+    return table.select(one for one in table if one.null_count() < len(table))
