@@ -13,6 +13,7 @@ from hypothesis import given
 
 import clusterdp as cdp
 from cli_runs import assert_refused, run
+from clusterdp.cli import owner
 from clusterdp.spec._experiment_text import named_options, to_toml
 from clusterdp.spec.experiment import ExperimentFile
 from clusterdp.spec.parse import parse
@@ -234,3 +235,11 @@ def test_a_script_is_not_asked(file: Path) -> None:
     released = run("release", file)
     assert released.exit_code == 0
     assert "Publish?" not in released.stdout
+
+
+def test_an_owner_is_asked_also_where_output_is_piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`clusterdp release experiment.toml | tee log` published without a question."""
+    for is_there in (True, False):
+        monkeypatch.setattr("sys.stdin.isatty", lambda is_there=is_there: is_there)
+        monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+        assert owner.on_terminal() is is_there

@@ -345,8 +345,8 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
 
 
 def on_terminal() -> bool:
-    """Whether there is an owner to ask."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    """Whether there is an owner to ask, who may send what is shown to a file as well."""
+    return sys.stdin.isatty()
 
 
 def _ask() -> None:
