@@ -269,8 +269,8 @@ Treatment adds one to 30% of outcomes of 0 to 4: the effect on everyone is
 {lines[0].units.of_everyone:.3f}. Outcomes are missing:
 
 - *at random*: 15% in both arms;
-- *by arm*: 10% in control, 25% in treatment, whatever the outcome;
-- *by outcome*: the lower it is, the more often, in both arms alike;
+- *by arm*: 10% in control, 25% in treatment, for any outcome;
+- *by outcome*: the lower it is, the more often, equally in both arms;
 - *by arm and outcome*: 10% in control; in treatment the lower, the more often.
 
 The first effect is what `estimate` gives: the difference between observed units in each arm, with

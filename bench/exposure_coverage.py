@@ -4,7 +4,7 @@
 
 Each number is of an experiment whose outcomes and exposures are drawn anew in every replicate,
 released anew and estimated by the code that `estimate` calls. Rows are drawn as counts by cell.
-Beside it stands the same interval from true outcomes. Writes `docs/studies/exposure_coverage.md`.
+Next to it is the same interval from true outcomes. Writes `docs/studies/exposure_coverage.md`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Rates(NamedTuple):
             (low, high), gap = one.ci(LEVEL), one.gap(LEVEL)
             held += low <= truth <= high and not (gap is not None and gap[0] < truth < gap[1])
             unbounded += math.isinf(low)
-            error = math.sqrt(one.sampling_variance + one.privacy_variance)
+            error = math.sqrt(sum(one.variances))
             wald += abs(one.value - truth) <= reach * error
         return cls(*(count / len(effects) for count in (held, unbounded, wald)))
 
@@ -160,7 +160,7 @@ def page(lines: list[Line], confounded: dict[str, list[Rates]]) -> str:
         "## Weak and confounded",
         "1% of units are compliers, and n = 2,000. Outcomes follow from who is exposed, and",
         "exposure does not change them. Each entry has Anderson and Rubin's interval, then that of",
-        "Wald: the estimate and 1.96 standard errors. The more rows tell, the worse Wald's is.",
+        "Wald: the estimate and 1.96 standard errors. The more rows show, the worse Wald's is.",
         "",
         *_table(["what tells exposure", *epsilons], rows),
     ]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.metric_draws import Drawn, Experiment, by_replicate, means_of_arms
-from clusterdp.estimation.means.arms import weigh
 from clusterdp.estimation.means.calibration import Calibration, public_ridge
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.means.responses import ProfileSums
-from clusterdp.estimation.metrics._covariance import (
+from clusterdp.estimation.means.weights import weigh
+from clusterdp.estimation.metrics._composed import (
     arm_covariances,
     common_factor,
     joint_noise,

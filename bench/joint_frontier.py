@@ -258,7 +258,7 @@ def claims(found: Found) -> list[str]:
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in EPSILONS)
     return [
         (
-            "Beside one channel for all metrics, the best other costs "
+            "Compared with one channel for all metrics, the best other costs "
             f"{least:.4f} times as much or more."
         ),
         f"As released, it costs at most {as_released:.3f} times as much.",
@@ -284,7 +284,7 @@ def as_markdown(found: Found) -> str:
         "*ε split* releases each metric by the optimal channel for it alone, at a share of ε: the",
         f"same for all, or the best of all splits into {N_PARTS} parts. *One metric per person*:",
         "each person reveals one metric, drawn at random, at the whole ε. *k-ary response of all*",
-        "keeps a person's combination of outcomes or draws one, all alike. *One channel for all*",
+        "keeps a person's combination of outcomes or draws one uniformly. *One channel for all*",
         "and all others are designed for the distribution itself. A release designs for it mixed",
         "with a little of the uniform one, because nobody knows it exactly: *the same, as",
         "released* is what that costs if the baseline is right after all.",

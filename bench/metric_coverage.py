@@ -4,7 +4,7 @@
 
 Each line is an experiment whose outcomes are drawn anew in every replicate, released anew and
 estimated by the code that `estimate` calls. Rows are drawn as counts by cell, so that a replicate
-takes a fraction of a millisecond. Beside it stands the same interval from true outcomes. Writes
+takes a fraction of a millisecond. Next to it is the same interval from true outcomes. Writes
 `docs/studies/metric_coverage.md`.
 """
 
@@ -185,7 +185,7 @@ def page(found: Study) -> str:
         "Written by `make bench-metrics`; not edited by hand. Nominal level 95%,",
         f"{N_REPLICATES} replicates: coverages have a standard error of {error:.1f} points.",
         "Each entry has the coverage of both arms' own numbers, and that of their difference. The",
-        "same intervals from true outcomes stand beside those from releases.",
+        "same intervals from true outcomes are next to those from releases.",
         "",
         "*Bias* is that of the difference, in Monte Carlo standard errors; an estimated quantile",
         "of a few values jumps between them and has none to speak of. *Unbounded* is how often an",

@@ -13,12 +13,12 @@ import numpy as np
 from clusterdp.cells.layout import Layout
 from clusterdp.estimation.effects.effect import FEW_UNITS
 from clusterdp.estimation.effects.intervals import EVERYTHING, ArmPair, quantile
-from clusterdp.estimation.means.arms import to_means, weigh
+from clusterdp.estimation.means.arms import to_means
 from clusterdp.estimation.means.calibration import Calibration, public_ridge
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
-from clusterdp.estimation.means.weights import arm_variances
+from clusterdp.estimation.means.weights import arm_variances, weigh
 from clusterdp.estimation.metrics._composed import ArmEstimates
 from clusterdp.estimation.metrics.levels import ArmBounds, ArmLevels, BoundsEstimator, Levels
 from clusterdp.estimation.metrics.quantiles import ArmQuantile, QuantilePair
@@ -67,14 +67,9 @@ class ArmMean(NamedTuple):
         return self.value, self.value
 
     @property
-    def sampling_variance(self) -> float:
-        """Of sampling."""
-        return max(float(self.arm.sampling[0]), 0.0)
-
-    @property
-    def privacy_variance(self) -> float:
-        """Of privacy."""
-        return float(self.arm.privacy[0])
+    def variances(self) -> tuple[float, float]:
+        """Of sampling, and of privacy."""
+        return max(float(self.arm.sampling[0]), 0.0), float(self.arm.privacy[0])
 
     def limits(self, level: float) -> Limits:
         """A normal interval, or Student's."""
@@ -347,7 +342,6 @@ def by_replicate(
             sampling=sampling[here],
             privacy=privacy[here],
             degrees=least if few[here] else math.inf,
-            n_units=int(sizes[here]),
         )
 
     return [(one(replicate, 0), one(replicate, 1)) for replicate in range(len(means))]

@@ -80,7 +80,7 @@ def cases(rng: np.random.Generator) -> list[Case]:
 
 def density(outcomes: np.ndarray, number: Number) -> Density:
     """How outcomes are distributed after clipping."""
-    steps, copies = np.unique(number.quantise(outcomes)[0], return_counts=True)
+    steps, copies = np.unique(number.quantize(outcomes)[0], return_counts=True)
     return Density(steps=steps.astype(np.int64), probs=copies / copies.sum())
 
 
@@ -234,13 +234,13 @@ def _head(found: dict[tuple[str, float], Found]) -> list[str]:
         f"declares a baseline, and every figure is the mean over {N_LOOKS} pilots, their cost",
         "included. The share of ε is the one that the planner recommends.",
         "",
-        "- *Clipped at*: the ends that looks found. *Without noise*: the end that a look without",
+        "- *Clipped at*: the ends that pilots found. *Without noise*: the end that a pilot without",
         "  noise would find. *Beyond*: units whose outcome is clipped. All three are of numbers;",
         "  an outcome of single values is not clipped.",
-        f"- *Over the least*: excess beside the optimal channel on {FINE_POINTS} points of the",
+        f"- *Over the least*: excess over the optimal channel on {FINE_POINTS} points of the",
         "  same range, which knows the distribution and needs no pilot. It is at most",
         f"  {worst:.2f} times as much.",
-        "- *Over none*: excess beside a release without a pilot. Where a pilot is recommended,",
+        "- *Over none*: excess over a release without a pilot. Where a pilot is recommended,",
         f"  it is at most {most:.2f} times as much.",
         "",
     ]

@@ -4,7 +4,7 @@
 
 Each line is a design whose outcomes do not depend on the arm, so that every effect is zero. In each
 replicate the table is drawn anew, released by one plan and estimated by `estimate`, all through the
-functions that people call. Beside it stands what true outcomes give, in the same tables.
+functions that people call. Next to it is what true outcomes give, in the same tables.
 
 Lines run on all cores, and stop after a stated time: two cores need about five hours for all
 replicates. What was measured is kept in `build/release_coverage`, so that the next run goes on
@@ -784,8 +784,8 @@ def _table(header: tuple[str, ...], found: list[Any]) -> str:
 _PAGE = """# Do intervals of whole releases cover?
 
 Written by `make bench-coverage`; not edited by hand. Each line is a design whose outcomes do not
-depend on the arm, so that every effect is zero. In each replicate the table is drawn anew, planned
-with a right baseline, released and estimated by the functions that people call. Beside it stands
+depend on the arm, so that every effect is zero. In each replicate the table is drawn again, planned
+with a right baseline, released and estimated by the functions that people call. Next to it is
 what true outcomes give in the same tables. A run stops after {minutes} minutes, and the next one
 goes on; *replicates* says how many each line had. A coverage of 95% over 2,000 effects has a Monte
 Carlo standard error of 0.5 points, and a ratio of standard errors one of 1.6%.
@@ -808,7 +808,7 @@ at ε = 1, 0.7 times at ε = 2 or planned for overall at ε = 1. Percentiles are
 22% (the bound of Cramér and Rao, for normal noise), and ±18% is wanted: only more of ε for totals
 of groups would help. Of 80 groups planned for overall at ε = 2, and of 30 planned for everything at
 ε = 2, that bound is as wanted (±17 and ±26%), and the estimate is just above. It does not take
-groups to vary alike whatever their size, since intervals would be too short where large groups vary
+groups of any size to vary equally, since intervals would be too short where large groups vary
 more. Degrees of freedom allow for all of this.
 
 In 79 schools planned for overall, standard errors are about 6% too large. Rows have too little of ε

@@ -25,8 +25,7 @@ from clusterdp.cells.layout import Breakdown, Layout
 from clusterdp.mechanisms import catalogue as builders
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
-from clusterdp.planning._split import best_split
-from clusterdp.planning.forecast import SplitForecast
+from clusterdp.planning._split import SplitForecast, best_split
 from clusterdp.precision import closed_form
 from clusterdp.precision.expected import ExpectedOutcomes, Scenario
 from clusterdp.spec.purpose import parse_purpose
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.space import CategorySpace
-    from clusterdp.planning.forecast import Split
+    from clusterdp.planning._split import Split
 
 EPSILONS, N_UNITS = (0.5, 1.0, 2.0, 4.0), (5_000, 50_000, 500_000)
 N_CLUSTERS, N_GROUPS, N_POINTS = 20, 4, 400_000

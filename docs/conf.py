@@ -43,3 +43,8 @@ html_extra_path = ["_front"]  # the first page of the folder leads to docs/index
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
+# The colors of the pages of plans, folders and reports.
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0b5fa5", "color-brand-content": "#0b5fa5"},
+    "dark_css_variables": {"color-brand-primary": "#74b6f5", "color-brand-content": "#74b6f5"},
+}

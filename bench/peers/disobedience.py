@@ -59,7 +59,7 @@ class TwoDevices:
         return RowsGiven(values=values, arms=self.arms, features=self.features).uplift(features)
 
     def _effect(self, inside: BoolArray) -> Answer:
-        """A ratio of two sums over cells of arm and device, its variance linearised."""
+        """A ratio of two sums over cells of arm and device, its variance linearized."""
         cells = (self.arms * 2 + self.places)[inside]
         sizes = np.bincount(cells, minlength=4).reshape(2, 2)
         yes = np.bincount(cells, self.answers[inside], minlength=4).reshape(2, 2) / sizes

@@ -39,9 +39,9 @@ _IN_WORDS: Final = (
     ),
     (
         "**Esfandiari et al. (2022), in words.** Label privacy for training: people are clustered",
-        "by their features, and labels are drawn anew from a noisy distribution of the cluster.",
+        "by their features, and labels are drawn again from a noisy distribution of the cluster.",
         "Cluster-DP, from which clusterdp starts, has its channel from there. It promises what",
-        "ours does, and [frontier.md](frontier.md) has its numbers beside those of the optimal",
+        "ours does, and [frontier.md](frontier.md) has its numbers next to those of the optimal",
         "channel.",
     ),
 )

@@ -1,7 +1,7 @@
 """Columns by their names, in Polars, which takes some names for patterns.
 
 To Polars a text such as `^clicks$` is a pattern, and `*` is every column: `pl.col`, `select`,
-`group_by`, `sort` and `drop` would find other columns than the one of that name. So whatever names
+`group_by`, `sort` and `drop` would find other columns than the one of that name. So all names that
 come from a table's owner or an analyst go through here.
 """
 

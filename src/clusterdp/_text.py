@@ -8,6 +8,10 @@ from __future__ import annotations
 import math
 import unicodedata
 from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Control characters, what cannot be seen or reorders its neighbours, halves of pairs, and what
 # breaks lines.
@@ -21,7 +25,7 @@ _UNSEEN = (
 )
 _UNSEEN_LETTERS = frozenset(chr(code) for low, high in _UNSEEN for code in range(low, high + 1))
 _UNSEEN_RANGES = "".join(rf"\x{{{low:x}}}-\x{{{high:x}}}" for low, high in _UNSEEN)
-# The same as a regular expression, which Rust and Java read alike.
+# The same as a regular expression, which Rust and Java read the same.
 NOT_PLAIN = rf"[\p{{Cc}}\p{{Zl}}\p{{Zp}}{_UNSEEN_RANGES}]|[\p{{Cf}}&&[^\x{{200c}}\x{{200d}}]]"
 
 
@@ -76,6 +80,20 @@ def plain_text(text: str, layout: str = "") -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(letter if letter in layout or is_plain(letter) else "?" for letter in text)
+
+
+def held_texts(held: Any) -> Iterator[str]:
+    """Every text in lists and dictionaries, at any depth; bytes are read as text."""
+    match held:
+        case str():
+            yield held
+        case bytes():
+            yield held.decode()
+        case dict():
+            yield from held_texts([*held, *held.values()])
+        case list() | tuple():
+            for one in held:
+                yield from held_texts(one)
 
 
 # A decimal as people write it, with an optional sign and exponent.

@@ -88,17 +88,20 @@ def run_command(*words: str) -> None:
     subprocess.run([str(script), *arguments], check=True)  # noqa: S603 - our own
 
 
-def fill_in(path: Path) -> list[str]:
-    """Complete a draft; returns the lines that were filled in."""
+def fill_in(path: Path) -> None:
+    """Complete a draft, and print the lines that were filled in."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    filled = []
-    for place, line in enumerate(lines):
-        key = line.partition(" = ")[0]
-        if key in FILLED_IN:
-            lines[place] = f"{key} = {FILLED_IN[key]}"
-            filled.append(lines[place])
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return filled
+    keys = [line.partition(" = ")[0] for line in lines]
+    filled = {key: f"{key} = {FILLED_IN[key]}" for key in keys if key in FILLED_IN}
+    completed = [filled.get(key, line) for key, line in zip(keys, lines, strict=True)]
+    path.write_text("\n".join(completed) + "\n", encoding="utf-8")
+    print(*filled.values(), sep="\n")
+
+
+def print_rows(rows: pl.DataFrame) -> None:
+    """Print a few rows that fit a terminal."""
+    with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True, float_precision=2):
+        print(rows)
 
 
 def say(text: str) -> None:
@@ -120,8 +123,7 @@ def main() -> None:
         f"1. A shop showed an ad to half of {_PEOPLE:,} users. It has a table of who visited, who "
         "ordered and what they spent. Only the shop may see it:"
     )
-    with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True):
-        print(owner.head(3))
+    print_rows(owner.head(3))
     say("2. The owner drafts a file from the names and types of columns. No outcome is read:")
     run_command(
         f"init {FOLDER}/funnel.parquet",
@@ -129,7 +131,7 @@ def main() -> None:
         f"--out {file}",
     )
     say("The owner fills in what only they know, and adds nothing from the table:")
-    print(*fill_in(file), sep="\n")
+    fill_in(file)
     say(
         "3. The owner plans, which reads arms and markets only. The page shows a meeting what "
         "each ε protects, and which effects it can detect:"
@@ -138,8 +140,7 @@ def main() -> None:
     say("4. The owner publishes as planned, once, with one budget for all three outcomes:")
     run_command(f"release {file} --yes")
     say("Every user is in it. Each debiased column averages to the truth:")
-    with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True, float_precision=2):
-        print(pl.read_parquet(published / "units.parquet", n_rows=3).drop("fold", "response"))
+    print_rows(pl.read_parquet(published / "units.parquet", n_rows=3).drop("fold", "response"))
     say("5. The analyst has that folder, and a table of customer tiers of their own:")
     run_command(
         f"estimate {published}",
@@ -160,7 +161,7 @@ def main() -> None:
     }
     for path, words in pages.items():
         print(f"  {path!s:32}  {words}")
-    print("\ndocs/owner/plan.md compares mechanisms.")
+    print("\ndocs/owner/plan.md shows how to choose ε.")
 
 
 if __name__ == "__main__":

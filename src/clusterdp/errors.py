@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from contextlib import suppress
-from difflib import get_close_matches
+from contextlib import contextmanager, suppress
+from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterdp._text import plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class ClusterDPError(ValueError):
-    """Base of every error this package raises on purpose; its message is safe to show."""
+    """Base of every error this package raises on purpose; its message is safe to show.
+
+    Attributes:
+        about: The options or outcomes that are wrong, the first one that is known first; empty if
+            none may be named; None if the message names them.
+    """
+
+    about: tuple[str, ...] | None = None
 
     def __init__(self, message: str = "") -> None:
         super().__init__(plain_text(message, "\n"))
@@ -37,21 +44,21 @@ class TableChangedError(DataError):
 
 
 class OwnerNotice(UserWarning):
-    """Something only the data owner may know, such as that outcomes were clipped.
+    """An owner-only warning, such as that outcomes were clipped.
 
-    It is shown once and stored nowhere, because it is a function of the sensitive outcomes.
+    It is shown once and never stored, because it depends on true outcomes.
     """
 
 
 def notify_owner(message: str) -> None:
-    """Show something to the owner, whatever warnings are set to.
+    """Show something to the owner, with any setting of warnings.
 
     A warning that is turned into an error would decide, by true outcomes, whether a release is
     made.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("always", OwnerNotice)
-        # Whatever goes wrong with showing it, such as a closed terminal, must not decide either.
+        # A failure to show it, such as a closed terminal, must not decide either.
         with suppress(Exception, SystemExit):
             warnings.warn(f"Owner only: {message}", OwnerNotice, stacklevel=_level_outside())
 
@@ -64,6 +71,17 @@ def _level_outside() -> int:
     return level
 
 
+@contextmanager
+def errors_about(*names: str) -> Iterator[None]:
+    """Note which options or outcomes errors are about, for the lines of an experiment file."""
+    try:
+        yield
+    except ClusterDPError as error:
+        if error.about is None:
+            error.about = names
+        raise
+
+
 def raise_alone(error: ClusterDPError) -> NoReturn:
     """Raise an error that does not carry the one behind it: libraries quote values in theirs."""
     try:
@@ -73,15 +91,15 @@ def raise_alone(error: ClusterDPError) -> NoReturn:
 
 
 class OutputError(ClusterDPError):
-    """A folder cannot be written where it was asked for."""
+    """A folder or file cannot be written."""
 
 
 class FormatError(ClusterDPError):
-    """A folder is not a release, was damaged or edited, or is of a newer format."""
+    """A folder is not a release, was damaged or edited, or has a newer format."""
 
 
 class LedgerError(ClusterDPError):
-    """A budget does not allow it, or its ledger cannot be read or was edited."""
+    """The budget does not allow a release, or the ledger cannot be read or was edited."""
 
 
 # Parts of columns whose parameter has another name.
@@ -105,6 +123,21 @@ def missing_column(name: str, part: str, names: Iterable[str], use: str = "to us
     )
 
 
+# How many columns a message lists.
+_MOST_NAMES = 12
+
+
+def nearest_first(name: str, known: Iterable[str]) -> str:
+    """Known names for a message, those most like this one first; the last of many are counted."""
+
+    def likeness(other: str) -> float:
+        return SequenceMatcher(None, name.casefold(), other.casefold()).ratio()
+
+    names = sorted(known, key=likeness, reverse=True)
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(repr, names[:_MOST_NAMES])) + more
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question with the nearest known name, after a space; empty if none is near."""
     near = nearest_name(name, known)
@@ -112,7 +145,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like this one, whatever the case of its letters; None if none is."""
+    """The known name most like this one, in any case of letters; None if none is."""
     folded = {other.casefold(): other for other in known}
     near = get_close_matches(name.casefold(), folded, n=1)
     return folded[near[0]] if near else None

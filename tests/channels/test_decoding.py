@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clusterdp.channels._decoding import decode_functions, residuals
+from clusterdp.channels._optimal_channel import decode_functions, residuals
 from clusterdp.channels._solver.staircases import k_ary_response
 from clusterdp.channels.base import TABLE_TOTAL
 from joint_spaces import channel_of, grid_of, response_of

@@ -13,13 +13,15 @@ import clusterdp as cdp
 from assertions import assert_mean
 from cli_runs import PARTS, release, run
 from clusterdp.mechanisms.draw import best_guesses, disclosure_notes
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp.mechanisms.mechanism import Mechanism
 
-BINARY, FOUR = cdp.OutcomeSpace.binary(), cdp.OutcomeSpace.integers(0, 3)
+BINARY, FOUR = (Categories(declared=declare({"y": values})) for values in ("0,1", "0..3"))
 
 DECLARED = (0.7, 0.1, 0.1, 0.1)
 MECHANISMS = {
@@ -61,7 +63,7 @@ def test_rows_give_away_the_share_that_is_said(rng: np.random.Generator) -> None
     released = cdp.release(
         table,
         mechanism=cdp.optimal(epsilon=5),
-        outcomes={"y": BINARY},
+        outcomes={"y": "0,1"},
         unit="user",
         arm="arm",
         cluster="cluster",
@@ -81,10 +83,20 @@ def test_rows_give_away_the_share_that_is_said(rng: np.random.Generator) -> None
 def test_small_epsilons_and_aggregates_have_no_note() -> None:
     assert not disclosure_notes(cdp.optimal(epsilon=2.9), BINARY)
     assert not disclosure_notes(cdp.noisy_histogram(epsilon=9), BINARY)
-    (note,) = disclosure_notes(cdp.optimal(epsilon=5), BINARY)
-    assert "99.4% of units, against 50% without the row" in note
+    (note,) = disclosure_notes(cdp.optimal(epsilon=5), BINARY, unit="customer")
+    assert "a lot about y: the best guess from a customer's row" in note
+    assert "99.4% of customers, against 50% without the row" in note
     (declared,) = disclosure_notes(MECHANISMS["declared"], FOUR)
     assert "as likely as declared" in declared
+
+
+def test_rows_that_say_little_have_no_note() -> None:
+    """Where nearly all units are alike, the best guess hardly needs the row, at the same ε."""
+    rare = cdp.optimal(epsilon=4, prior=(0.997, 0.003))
+    from_row, without = best_guesses(rare, BINARY)
+    assert from_row < without + 0.003
+    assert not disclosure_notes(rare, BINARY)
+    assert disclosure_notes(cdp.optimal(epsilon=4, prior=(0.5, 0.5)), BINARY)
 
 
 def test_it_is_said_wherever_a_release_is_shown(source: Path, tmp_path: Path) -> None:
@@ -107,6 +119,7 @@ def test_it_is_said_wherever_a_release_is_shown(source: Path, tmp_path: Path) ->
     listed = json.loads(run("release", source, *options, "--dry-run", "--json").stdout)["plan"]
     assert any(told in note for note in listed["notes"])
     assert run("verify", tmp_path / "out").exit_code == 0
+    assert told not in run("estimate", tmp_path / "out").output  # it is not about effects
 
 
 def test_a_ledger_says_what_its_cap_means(tmp_path: Path) -> None:

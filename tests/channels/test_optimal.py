@@ -139,7 +139,7 @@ def test_without_a_solver_every_metric_has_a_channel(
 ) -> None:
     monkeypatch.setattr("clusterdp.channels._solver.generation.solve_cones", lambda *_: None)
     response = response_of(0.7, delta)
-    with pytest.warns(OwnerNotice, match="a plain one takes its place"):
+    with pytest.warns(OwnerNotice, match="A plain one is used there"):
         channel = channel_of(np.vstack([FUNNEL_PRIOR, np.full(5, 0.2)]), FUNNEL, response)
     assert response.allows(channel)
     assert channel.is_unbiased()

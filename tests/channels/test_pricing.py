@@ -113,7 +113,7 @@ def test_where_sets_are_too_many_metrics_alone_give_the_bound(
     program = random_program(rng, 3, 12)
     proved = find_optimum(program)
     monkeypatch.setattr(pricing, "_MOST_EVERY_ROUND", n_cells(1, 12))
-    monkeypatch.setattr(pricing, "_MOST_AT_ALL", n_cells(1, 12))
+    monkeypatch.setattr(pricing, "MOST_AT_ALL", n_cells(1, 12))
     stated = find_optimum(program)
     assert proved is not None
     assert stated is not None

@@ -32,8 +32,6 @@ clicks.
 Variance due to privacy: visit 15%, clicks 22%, rounds 53%.
 
 note: rounds is clipped to 0–10.
-note: At this ε rows reveal a lot: the best guess from a unit's row is right for
-      66% of units, against 2% without the row (if outcomes are equally likely).
 Next: add --by COLUMN for segments, --html report.html to share, -v for more
 """
 BY_TIER = """\
@@ -54,7 +52,7 @@ clicks: treated = 1 vs 0 (control), by tier, ε = 6
   basic    240   +0.20  [-0.19, 0.58]  0.9700        ────┼────●─────────
   gold     240   +0.17  [-0.22, 0.56]  0.9700       ─────┼───●─────────
 
-No clear effect in basic, gold.
+No clear effect in any segment.
 
 rounds: treated = 1 vs 0 (control), by tier, ε = 6
 
@@ -69,28 +67,28 @@ Variance due to privacy: visit 15% (up to 44% in segments), clicks 22% (up to
 47% in segments), rounds 53% (up to 72% in segments).
 
 note: rounds is clipped to 0–10.
-note: At this ε rows reveal a lot: the best guess from a unit's row is right for
-      66% of units, against 2% without the row (if outcomes are equally likely).
 Next: add --differences rest to compare segments, --html report.html to share,
   -v for more
 """
 METRICS = """\
 treated = 1 vs 0 (control), 480 units, within markets, ε = 6
 
-  metric          effect         95% CI  p-value  control  treatment    lift
-  rounds>=3     +14.9 pp  [-22.1, 51.2]   1.0000    51.7%      66.6%  +28.8%
-  clicks/visit     -0.57  [-1.53, 0.25]   0.1791     2.53       1.96  -22.6%
+  metric        effect         95% CI  p-value  control  treatment    lift
+  rounds>=3          –  [-22.1, 51.2]   1.0000        –          –       –
+  clicks/visit   -0.57  [-1.53, 0.25]   0.1791     2.53       1.96  -22.6%
 
-No clear effect on either metric.
-Variance due to privacy: rounds>=3 58%, clicks/visit 13%.
+No clear effect on clicks/visit.
+Variance due to privacy: clicks/visit 13%.
 
-note: rounds>=3 is known only within bounds, because rounds was rounded between
-      2.857143 and 4.285714. The estimate is the midpoint; the CI covers both
-      bounds.
+note: rounds>=3 is not answerable from this release, because rounds was rounded
+      between 2.857143 and 4.285714. In control it is anywhere between 40% and
+      63%. Ask the owner for metrics = ["rounds >= 3"].
 note: rounds is clipped to 0–10.
-note: At this ε rows reveal a lot: the best guess from a unit's row is right for
-      66% of units, against 2% without the row (if outcomes are equally likely).
 Next: add --by COLUMN for segments, --html report.html to share, -v for more
+"""
+MOSTLY_NOISE = """\
+warning: p95(rounds) is mostly privacy noise: an arm's mean has noise of about
+         1.2 times the metric's range. Ask the owner to declare a threshold.
 """
 NO_COLUMN = """\
 error: No column 'teir' to segment by
@@ -146,6 +144,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_estimates(asked: list[str], screen: str, folder: Path) -> None:
     assert (folder / "published").is_dir()
     assert run("estimate", "published", *asked, width=80).output == screen
+
+
+def test_a_warning(folder: Path) -> None:
+    declared = {"visit": "0,1", "rounds": "number:0..10"}
+    with fixed_randomness():
+        cdp.publish(
+            experiment(), **PARTS, out=folder / "weak", control=0, outcomes=declared, epsilon=0.5
+        )
+    output = run("estimate", "weak", "--metric", "p95(rounds)", width=80).output
+    assert output[output.index("warning:") : output.index("note:")] == MOSTLY_NOISE
 
 
 def test_an_unknown_column(folder: Path) -> None:

@@ -145,5 +145,5 @@ def test_another_expectation_needs_another_readme(published: Path) -> None:
     forged = msgspec.structs.replace(manifest, expected=(((0.7, 0.1, 0.1, 0.1),),))
     (published / "manifest.json").write_bytes(forged.sealed(manifest.files))
     problems = [check.name for check in verify_folder(published) if check.problem]
-    texts = ["the README follows from the manifest", "index.html follows from the manifest"]
+    texts = ["the README matches the manifest", "index.html matches the manifest"]
     assert problems == texts

@@ -55,11 +55,12 @@ def test_a_new_name_must_be_confirmed(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid = ("--ledger", where, "--population")
+    # In an empty ledger no name can be misspelled.
     first = release(source, tmp_path / "out", *paid, "us-users")
-    assert_refused(first, "'us-users' is new: the ledger is empty")
-    assert_refused(first, "Fix: confirm it with new_population=True (--new-population).")
-    confirmed = release(source, tmp_path / "out", *paid, "us-users", "--new-population")
-    assert confirmed.exit_code == 0, confirmed.output
+    assert first.exit_code == 0, first.output
+    other = release(source, tmp_path / "other", *paid, "ca-users")
+    assert_refused(other, "'ca-users' is new: the ledger has 'us-users'")
+    assert_refused(other, "confirm it with new_population=True (--new-population).")
     again = release(source, tmp_path / "second", *paid, "us-users", "--new-population")
     assert_refused(again, "'us-users' is already in the ledger. Fix: leave out new_population")
     assert release(source, tmp_path / "second", *paid, "us-users").exit_code == 0
@@ -106,9 +107,9 @@ def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:
     ledger = Ledger(str(where))
     terms = one_question(SPACE, cdp.uniform_prior_dp(epsilon=1))
     asked: dict[str, Any] = {"terms": terms, "about": {}, "place": "x"}
+    ledger.reserve("us", **asked, confirmed_new=False)
     with pytest.raises(LedgerError, match="is new: the ledger"):
-        ledger.reserve("us", **asked, confirmed_new=False)
-    ledger.reserve("us", **asked, confirmed_new=True)
+        ledger.reserve("su", **asked, confirmed_new=False)
     with pytest.raises(LedgerError, match="is already in the ledger"):
         ledger.reserve("us", **asked, confirmed_new=True)
     ledger.reserve("us", **asked, confirmed_new=False)

@@ -82,7 +82,7 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
     ),
     "epsilon 0": (write, ("--epsilon", 0), "epsilon must be"),
     "epsilon below 0": (write, ("--epsilon", -1), "epsilon must be"),
-    "bad outcomes": (write, ("--outcome", "clicks=few"), "outcomes reads values"),
+    "bad outcomes": (write, ("--outcome", "clicks=few"), "an outcome's allowed values must be"),
     "outcome kept": (write, ("--passthrough", "clicks"), "must all differ"),
     "no such folder": (
         write,

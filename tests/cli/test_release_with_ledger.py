@@ -17,7 +17,7 @@ from cli_runs import assert_refused, release, release_declared, run
 from clusterdp.ledger import _store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner import job
-from clusterdp.releasing import pipeline
+from clusterdp.releasing import stages
 from clusterdp.releasing import targets as publishing
 from released import drawn_of
 
@@ -47,10 +47,13 @@ def shown(where: Path, *options: object) -> dict[str, Any]:
 
 
 def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Path) -> None:
-    for name in ("first", "second"):
+    for name, left in (("first", "2"), ("second", "0")):
         result = spend(source, tmp_path / name, where)
         assert result.exit_code == 0, result.output
-        assert "reserved as release" in result.stderr
+        assert (
+            f"Release {Ledger(str(where)).releases()[-1].release_id[:8]}, {left} of 4 remaining."
+            in result.stdout
+        )
     refused = spend(source, tmp_path / "third", where)
     assert refused.exit_code == 2
     assert "Not enough budget for 'us'" in refused.stderr
@@ -69,7 +72,7 @@ def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Pat
 def test_over_the_cap_is_refused_before_an_outcome_is_read(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupt(monkeypatch, pipeline, "count_and_draw", AssertionError)
+    interrupt(monkeypatch, stages, "count_and_draw", AssertionError)
     refused = spend(source, tmp_path / "out", where, "--epsilon", 5)
     assert "Not enough budget" in refused.stderr
     allowed = spend(source, tmp_path / "out", where, "--epsilon", 4)
@@ -110,7 +113,7 @@ def interrupt(
 
 # Where a run can be interrupted, and whether noise was drawn by then.
 POINTS = {
-    "before counting": (pipeline, "count_and_draw", False),
+    "before counting": (stages, "count_and_draw", False),
     "after the noise": (publishing, "cells_table", True),
     "before the manifest": (publishing, "write_readme", True),
 }
@@ -128,7 +131,7 @@ def test_an_interrupted_release_is_finished(
         paid = {"ledger": where, "population": "us", "mechanism": mechanism}
         stopped = release_declared(source, tmp_path / "out", "--new-population", **paid)
     assert stopped.exit_code == 130
-    assert "the budget stays reserved; finish with: clusterdp release --resume" in stopped.stderr
+    assert "the budget stays reserved. Resume with: clusterdp release --resume" in stopped.stderr
     assert not (tmp_path / "out").exists()
     (balance,) = shown(where)["populations"]
     (unfinished,) = balance["releases"]
@@ -266,7 +269,7 @@ def test_names_of_populations(source: Path, tmp_path: Path, where: Path) -> None
         source, tmp_path / "dry", "--ledger", where, "--population", " us ", "--dry-run"
     )
     said = " ".join(result.stdout.split())
-    assert "'us': this release needs ε = 2, and ε = 2 remains (cap ε = 4)" in said
+    assert "us: spends 2 of the 2 remaining" in said
     for name in ("", " ", "a\nb", "\x1b[31mred"):
         refused = release(source, tmp_path / "dry", "--ledger", where, "--population", name)
         assert refused.exit_code == 2
@@ -281,7 +284,7 @@ def test_hints_can_be_pasted(source: Path, tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         interrupt(patched, publishing, "cells_table", KeyboardInterrupt)
         stopped = spend(source, tmp_path / "out", Path("budget.db"))
-    hint = stopped.stderr.split("finish with: ")[1].splitlines()[0]
+    hint = stopped.stderr.split("Resume with: ")[1].splitlines()[0]
     monkeypatch.chdir(tmp_path)
     resumed = run(*shlex.split(hint)[1:])
     assert resumed.exit_code == 0, resumed.output
@@ -307,7 +310,7 @@ def test_options_that_belong_together(source: Path, tmp_path: Path, where: Path)
     assert_refused(release(source, out, "--population", "us"), "belong to a ledger")
     assert_refused(
         release(source, out, "--ledger", tmp_path / "none.db", "--population", "us"),
-        "there is no ledger none.db",
+        f"There is no ledger '{tmp_path / 'none.db'}'",
     )
 
 
@@ -317,7 +320,7 @@ def test_a_dry_run_shows_the_budget_and_spends_nothing(
     result = spend(source, tmp_path / "out", where, "--dry-run")
     assert result.exit_code == 0, result.output
     said = " ".join(result.stdout.split())
-    assert "'us': this release needs ε = 2, and ε = 4 remains (cap ε = 4)" in said
+    assert "us: spends 2 of the 4 remaining" in said
     result = spend(source, tmp_path / "out", where, "--dry-run", "--epsilon", 5)
     assert "note: This release would be rejected: Not enough budget" in result.stdout
     assert shown(where)["populations"] == []
@@ -332,7 +335,10 @@ def test_show_is_for_people(
     text = run("ledger", "show", where).stdout
     assert "█" * 24 + "░" * 8 in text
     assert "3 of 4 spent, 1 remaining\n" in text
-    assert f"{unfinished} is unfinished. Resume with: clusterdp release --resume" in text
+    assert f"{unfinished} is unfinished. Resume with:\n" in text
+    # A command stands in a line of its own, so that it can be copied.
+    resume = f"clusterdp release --resume {unfinished} --ledger {where}"
+    assert resume in [line.strip() for line in text.splitlines()]
     assert_refused(run("ledger", "show", where, "--population", "ca"), "nothing was spent on 'ca'")
 
 

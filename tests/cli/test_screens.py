@@ -5,6 +5,7 @@ The table is made by formula, and key, noise and day are fixed, so the numbers a
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,8 +68,20 @@ Protected   visit, clicks: ε = 2, δ = 0, one unit's outcomes (label DP)
             reader who knows all other units' outcomes: 50% sure → at most 89%
 Not stated  description, license (cannot be added later; see [about])
 
-Published published
+Published to published (7 files, 0.1 MB)
 Next: clusterdp inspect published
+"""
+ASKED = """\
+This publishes 480 units to again and cannot be undone.
+
+Public      user, treated, market: exactly as in your table
+Protected   visit, clicks: ε = 2, δ = 0, one unit's outcomes (label DP)
+            reader who knows all other units' outcomes: 50% sure → at most 89%
+Budget      shop-users: spends 2 of the 4 remaining
+Not stated  description, license (cannot be added later; see [about])
+
+Published to again (7 files, 0.1 MB). Release ID, 2 of 4 remaining.
+Next: clusterdp inspect again
 """
 INSPECT = f"""\
 Ad campaign, published 2024-02-29
@@ -99,6 +112,20 @@ def test_screens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned.stdout == PLAN
     assert released.stdout == RELEASE
     assert run("inspect", "published", width=80).stdout == INSPECT
+
+
+def test_a_release_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("clusterdp.cli.owner.on_terminal", lambda: True)
+    experiment().write_parquet("experiment.parquet")
+    budget = 'ledger = "budget.db"\npopulation = "shop-users"\n\n[about]'
+    declared = DECLARED.replace("[about]", budget).replace('"published"', '"again"')
+    (tmp_path / "experiment.toml").write_text(declared, encoding="utf-8")
+    assert run("ledger", "init", "budget.db", "--cap-epsilon", 4).exit_code == 0
+    with fixed_randomness():
+        assert run("plan", "experiment.toml").exit_code == 0
+        done = run("release", "experiment.toml", "--new-population", width=80, typed="y\n")
+    assert re.sub("Release [0-9a-f]{8}", "Release ID", done.stdout) == ASKED
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterdp.document.charts import Axis, ChartLine, Marked, line_chart, mark_places
+from clusterdp.document.charts import Axis, ChartLine, line_chart, mark_places
 from clusterdp.document.scales import Logarithmic
 
 HOSTILE = "<script>alert(1)</script>"
@@ -15,7 +15,7 @@ def test_a_mark_stands_on_its_lines_and_its_numbers_do_not_overlap() -> None:
         ChartLine("other", [1.0, 2.0, 8.0], [4.1, 2.1, 1.1]),
     ]
     x, y = Axis("x", scale), Axis("y", scale)
-    marked = Marked(1, ["a", "b"], ["2.0", HOSTILE])
+    marked = (1, {"a": "2.0", "b": HOSTILE})
     drawn = line_chart(lines, x, y, title="t", description="d", gap="cost", marked=marked)
     marks = mark_places(lines, x, y)
     assert [mark.x for mark in marks] == sorted(mark.x for mark in marks)

@@ -10,7 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.local import _reading
+from clusterdp.engines.local import table as local_table
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.rows.keys import ReleaseKey
@@ -48,8 +48,8 @@ def texts(numbers: Any) -> pl.Series:
 def test_large_tables_are_judged_as_small_ones_are(
     case: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_reading, "_SAMPLED_NUMBERS", 2**12)
-    monkeypatch.setattr(_reading, "_MOST_COUNTED", 2**10)
+    monkeypatch.setattr(local_table, "_SAMPLED_NUMBERS", 2**12)
+    monkeypatch.setattr(local_table, "_MOST_COUNTED", 2**10)
     make, reveals = OF_VALUES[case]
     clicks = rng.integers(0, 2, N_ROWS)
     frame = pl.DataFrame(

@@ -213,7 +213,7 @@ def test_a_folder_on_a_store_without_renames(
     part.write_bytes(content[:start] + b"user 17 clicked" + content[start:])
     forge(tmp_path / "a folder")
     (problem,) = filter(None, (one.problem for one in verify_folder(tmp_path / "a folder")))
-    assert "bytes that belong to none of its columns" in problem
+    assert "bytes outside its columns" in problem
 
 
 def test_files_on_a_store_get_plain_names(spark: SparkSession, tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ REFUSED = {
     "no such file": ("nowhere.parquet", (), "there is no file"),
     "another kind": ("t.arrow", (), "unsupported file type for Spark"),
     "DuckDB": ("duckdb://", ("--query", "select 1"), "read by the local engine"),
-    "a broken row": ("broken.csv", (), "cannot be read"),
+    "a broken row": ("broken.csv", (), "rows that differ in type"),
     "no such engine": ("t.arrow", ("--engine", "flink"), "engine must be local or spark"),
     "a master of nothing": ("t.arrow", ("--engine", "local", "--master", "x"), "--engine spark"),
     "a store without Spark": (

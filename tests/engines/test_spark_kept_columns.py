@@ -11,13 +11,15 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.spark import _kept_columns
+from clusterdp.engines.spark import _counting
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.leaks import ValueCounter, leak_notice
+from clusterdp.rows.leaks import Pair, ValueCounter, leak_notice, shared_and_rare
 from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from clusterdp._arrays import IntArray, WordArray
 
 pytestmark = pytest.mark.spark
 
@@ -116,38 +118,36 @@ def release(rows: object, kept: str) -> cdp.Release:
     )
 
 
-def text_of(n_classes: int) -> _kept_columns.Pair:
-    return _kept_columns.Pair(0, "text", is_number=False, n_classes=n_classes, step=1)
+def text_of(n_classes: int) -> Pair:
+    return Pair(0, "text", is_number=False, n_classes=n_classes, step=1)
 
 
 def counts_of(
     values: list[pl.Series], codes: list[np.ndarray], n_classes: int
-) -> list[_kept_columns.ValueCounts]:
+) -> list[tuple[int, WordArray, IntArray]]:
     """What several partitions send of a column, opened again."""
     sent: list[bytes] = []
     for of_values, of_codes in zip(values, codes, strict=True):
-        counter = ValueCounter(n_classes, _kept_columns._MOST_SENT)  # noqa: SLF001 - one partition
+        counter = ValueCounter(n_classes, _counting._MOST_SENT)  # noqa: SLF001 - one partition
         for batch in range(0, len(of_values), 1000):
             counter.add(batch, of_values[batch : batch + 1000], of_codes[batch : batch + 1000])
-        sent += _kept_columns.ValueCounts(*counter.counted()).parcels()
-    return [_kept_columns.ValueCounts.opened(held, n_classes) for held in sent]
+        sent += _counting.packed_values(*counter.counted())
+    return [_counting.unpacked_values(held, n_classes) for held in sent]
 
 
 def test_values_too_many_to_be_sent_are_told_by_some_of_them(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_kept_columns, "_MOST_SENT", 2**10)
-    monkeypatch.setattr(_kept_columns, "_MOST_ADDED", 2**9)
+    monkeypatch.setattr(_counting, "_MOST_SENT", 2**10)
+    monkeypatch.setattr(_counting, "_MOST_ADDED", 2**9)
     n_values, n_classes = 2000, 2
     numbers = [rng.integers(0, n_values, size) for size in (30_000, 60_000)]
     codes = [of_part % n_classes for of_part in numbers]
     texts = [pl.select(pl.format("value {}", pl.Series(one))).to_series() for one in numbers]
-    sums = _kept_columns.KeptSums(text_of(n_classes))
+    sums = text_of(n_classes).counter(_counting._MOST_ADDED)  # noqa: SLF001 - where all meet
     for counted in counts_of(texts, codes, n_classes):
-        for held in counted.parcels():
-            sums.add(held)
-    n_right, *both = sums.numbers()
-    shared, rare = np.array(both).reshape(2, -1)
+        sums.take(*counted)
+    shared, rare, n_right = shared_and_rare(sums.groups())
     # Every value goes with one outcome, and has rows in both parts.
     assert n_right == shared.sum() > 0
     assert rare.sum() == 0
@@ -155,5 +155,5 @@ def test_values_too_many_to_be_sent_are_told_by_some_of_them(
     # Other outcomes of the same values: as many counts, of the same values.
     other = counts_of(texts, [rng.integers(0, n_classes, len(one)) for one in codes], n_classes)
     for ours, theirs in zip(counts_of(texts, codes, n_classes), other, strict=True):
-        assert ours.limit == theirs.limit
-        assert np.array_equal(ours.values, theirs.values)
+        assert ours[0] == theirs[0]
+        assert np.array_equal(ours[1], theirs[1])

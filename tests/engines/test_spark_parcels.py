@@ -11,14 +11,13 @@ import pyarrow as pa
 from clusterdp.engines.spark import _parcels as spark_parcels
 from clusterdp.engines.spark._counting import Parts
 from clusterdp.engines.spark._parcels import (
-    Parcel,
     RowPacker,
     opened,
     packed_numbers,
     to_batch,
     unpacked_rows,
 )
-from clusterdp.engines.spark._randomizing import OrderRows
+from clusterdp.engines.spark._randomizing import order_rows
 
 if TYPE_CHECKING:
     import pytest
@@ -50,8 +49,8 @@ def test_rows_arrive_at_their_parts_however_they_are_packed(
         assert arrived.schema == KINDS
         expected = rows.filter(pl.col("c0") % 4 == part).sort("c0")
         assert pl.DataFrame(arrived).sort("c0").equals(expected)
-        order = OrderRows(by="c0", published=("c0", "c1"))
-        assert pl.DataFrame(pa.Table.from_batches(order(iter(own)))).equals(expected)
+        in_order = order_rows("c0", ("c0", "c1"), None, iter(own))
+        assert pl.DataFrame(pa.Table.from_batches(in_order)).equals(expected)
 
 
 def test_how_parcels_are_cut_does_not_depend_on_what_rows_hold(rng: np.random.Generator) -> None:
@@ -63,19 +62,19 @@ def test_how_parcels_are_cut_does_not_depend_on_what_rows_hold(rng: np.random.Ge
         kinds = pa.schema([("c0", pa.int64()), ("c1", pa.float64())])
         packer = RowPacker()
         sent = [*packer.add(rows, parts, kinds), *packer.rest()]
-        sizes.append([(parcel.part, len(parcel.held)) for parcel in opened(iter(sent))])
+        sizes.append([(part, len(held)) for part, held in opened(iter(sent))])
     assert sizes[0] == sizes[1]
 
 
 def test_numbers_arrive_at_their_parts(rng: np.random.Generator) -> None:
     numbers, parts = rng.integers(-(2**62), 2**62, 1000), rng.integers(0, 300, 1000)
     packed = packed_numbers(numbers, parts, 300)
-    assert [one.part for one in packed] == sorted(set(parts))
+    assert [part for part, _ in packed] == sorted(set(parts))
     for part, held in packed:
         assert np.array_equal(np.frombuffer(held, np.int64), numbers[parts == part])
 
 
-def added(parts: Parts, *parcels: Parcel) -> dict[int, tuple[int, int]]:
+def added(parts: Parts, *parcels: tuple[int, bytes]) -> dict[int, tuple[int, int]]:
     """What a part adds up to, by place: low and high halves."""
     batches = parts.add_up(iter([to_batch(parcels)]))
     columns = (batch.to_pydict() for batch in batches)
@@ -90,7 +89,7 @@ def test_sums_outgrow_64_bits() -> None:
     parts = Parts(n_of_ids=1, n_places=10)
     largest = 2**63 - 1
     held = np.array([[-2, -1], [largest, -5]]).tobytes()
-    sums = added(parts, *[Parcel(parts.n_all - 1, held)] * 7)
+    sums = added(parts, *[(parts.n_all - 1, held)] * 7)
     assert {place: (high << 32) + low for place, (low, high) in sums.items()} == {
         -2: 7 * largest,
         -1: -35,
@@ -100,5 +99,5 @@ def test_sums_outgrow_64_bits() -> None:
 def test_repeated_ids_are_counted_where_they_meet() -> None:
     parts = Parts(n_of_ids=2, n_places=10)
     words = [np.array(one, dtype=np.uint64).tobytes() for one in ([3, 9, 2**64 - 1], [9, 4, 9])]
-    assert added(parts, *(Parcel(1, one) for one in words)) == {parts.repeated: (2, 0)}
-    assert added(parts, Parcel(0, words[0])) == {parts.repeated: (0, 0)}
+    assert added(parts, *((1, one) for one in words)) == {parts.n_places: (2, 0)}
+    assert added(parts, (0, words[0])) == {parts.n_places: (0, 0)}

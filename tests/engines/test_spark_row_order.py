@@ -13,7 +13,7 @@ import clusterdp as cdp
 from clusterdp._progress import NoProgress
 from clusterdp.engines.base import TableOptions
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.engines.spark import _row_order
+from clusterdp.engines.spark import _randomizing
 from clusterdp.engines.spark.engine import SparkEngine
 from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare_table
@@ -79,7 +79,7 @@ def write_parts(table: pl.DataFrame, folder: Path, ends: list[int], **options: A
 def test_the_order_is_kept_and_files_do_not_follow_the_tables(
     wide: pl.DataFrame, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_row_order, "ROWS_PER_PART", 300)
+    monkeypatch.setattr(_randomizing, "ROWS_PER_PART", 300)
     sources = {
         "one file": write_parts(wide, tmp_path / "one file in", []),
         "several": write_parts(

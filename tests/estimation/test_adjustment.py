@@ -131,10 +131,10 @@ def test_units_that_lack_a_covariate_stay(release: cdp.Release, known: pl.DataFr
     found = cdp.estimate(release, segments=some, adjust=["before", "region"])
     assert found.effects[1].n_treated + found.effects[1].n_control == 600
     assert np.isfinite(found.effects[1].std_error)
-    notes = [note for note in found.notes if " units have no " in note]
+    notes = [note for note in found.notes if " ids have no " in note]
     assert [note.split(".")[0] for note in notes] == [
-        "35 units have no before",
-        "30 units have no region",
+        "35 ids have no before",
+        "30 ids have no region",
     ]
 
 
@@ -213,7 +213,7 @@ def test_covariates_that_cannot_be_adjusted_for(release: cdp.Release, known: pl.
         "id": "it has 600 categories, and the limit is 50",
         "none": "every released unit lacks it",
         "day": "its type is Date",
-        "colour": "there is no such column",
+        "colour": "no such column",
     }
     for name, message in refused.items():
         with pytest.raises(cdp.ClusterDPError, match=message):

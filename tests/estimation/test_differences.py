@@ -14,8 +14,8 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA, assert_mean
-from clusterdp.estimation.effects.families import VARYING, with_families
-from clusterdp.estimation.metrics.differences import compare_segments
+from clusterdp.estimation.effects.findings import VARYING, with_families
+from clusterdp.estimation.metrics.mean import compare_segments
 from clusterdp.studies.simulation import simulate_experiments
 from populations import from_units
 from segment_releases import BY, of_group, of_segment, release_segments

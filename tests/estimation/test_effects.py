@@ -15,9 +15,9 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.estimation.effects.effect import EffectTarget
-from clusterdp.estimation.means.arms import true_effects, weigh
+from clusterdp.estimation.means.arms import true_effects
 from clusterdp.estimation.means.responses import CellMoments
-from clusterdp.estimation.means.weights import arm_variances
+from clusterdp.estimation.means.weights import arm_variances, weigh
 from clusterdp.estimation.report.screen import estimate_text
 from populations import make_layout, three_arms, true_moments
 

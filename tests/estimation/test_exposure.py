@@ -20,7 +20,7 @@ from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.cli.app import app
 from clusterdp.estimation.means.arms import group_scores
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._covariance import product_bounds
+from clusterdp.estimation.metrics._composed import product_bounds
 from clusterdp.estimation.metrics.exposure import ExposedEffect
 from clusterdp.estimation.metrics.ratio import Covariance
 from clusterdp.estimation.report.screen import estimate_text

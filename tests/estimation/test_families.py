@@ -12,7 +12,7 @@ from statsmodels.stats.multitest import multipletests
 
 import clusterdp as cdp
 from clusterdp.estimation.effects.effect import EffectTarget
-from clusterdp.estimation.effects.families import (
+from clusterdp.estimation.effects.findings import (
     VARYING,
     benjamini_hochberg,
     holm_p_values,

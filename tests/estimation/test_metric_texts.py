@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import clusterdp as cdp
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.intervals import quantile
+from clusterdp.estimation.means.functions import question_of, take_call
 from clusterdp.estimation.metrics import parse as parsing
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
-from clusterdp.estimation.metrics._functions import question_of, take_call
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.estimation.metrics.levels import DistributionEstimator, Levels
 from clusterdp.estimation.metrics.mean import MeanEstimator
@@ -115,8 +115,17 @@ def test_others_are_refused_with_examples(text: str) -> None:
     with pytest.raises(ParameterError) as refused:
         parse(text)
     assert str(refused.value) == (
-        f"Cannot read metric {text!r}. Fix: write rounds, rounds>=10, visit*spend, spend/visit, "
+        f"Cannot read metric {text!r}. Fix: write rounds, rounds>=10, visit*rounds, rounds/visit, "
         "p90(rounds), median(rounds) or dist(rounds)."
+    )
+
+
+def test_several_metrics_in_one_text_are_refused() -> None:
+    with pytest.raises(ParameterError) as refused:
+        parse("rounds,visit")
+    assert str(refused.value) == (
+        "Cannot read metric 'rounds,visit': it has several. Fix: give each by itself: "
+        "metrics=['rounds', 'visit'] (--metric rounds --metric visit)."
     )
 
 
@@ -174,12 +183,8 @@ class ArmTop(NamedTuple):
         return self.value, self.value
 
     @property
-    def sampling_variance(self) -> float:
-        return float(self.arm.sampling[0])
-
-    @property
-    def privacy_variance(self) -> float:
-        return float(self.arm.privacy[0])
+    def variances(self) -> tuple[float, float]:
+        return float(self.arm.sampling[0]), float(self.arm.privacy[0])
 
     def limits(self, level: float) -> tuple[float, float]:
         reach = quantile(level) * float(np.sqrt(self.arm.variances[0]))

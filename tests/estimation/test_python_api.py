@@ -112,9 +112,7 @@ def test_a_release_describes_itself(mechanism: cdp.Mechanism, three_arms: pl.Dat
     text, page = repr(release), unescape(release._repr_html_())
     words = ["600", "A (control), B, C", "0..3", "estimate(release)"]
     words += [mechanism.name, release.guarantee.statement().plain]
-    words += (
-        ["market (cluster)"] if mechanism.releases_rows else ["noisy statistics of cells alone"]
-    )
+    words += ["market (cluster)"] if mechanism.releases_rows else ["noisy statistics of cells only"]
     assert all(word in text and word in page for word in words)
 
 

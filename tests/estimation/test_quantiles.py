@@ -49,7 +49,6 @@ def known(means: FloatArray, errors: FloatArray | float = 0.0) -> ArmEstimates:
         sampling=np.broadcast_to(np.square(errors), means.shape),
         privacy=np.zeros_like(means),
         degrees=math.inf,
-        n_units=1000,
     )
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 from assertions import ALPHA
 from clusterdp.estimation.effects.intervals import ArmPair
+from clusterdp.estimation.metrics._composed import ArmEstimates
 from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
 
 if TYPE_CHECKING:
@@ -47,12 +48,18 @@ def test_a_denominator_near_zero_has_no_bounds() -> None:
     assert pair.p_value > 0.05
 
 
+def polarized(variances: FloatArray, factor: float) -> Covariance:
+    """The covariances of N and D that follow from the variances of N, D and N − kD."""
+    arm = ArmEstimates(np.zeros(3), variances, np.zeros(3), math.inf)
+    return ArmRatio.polarized(arm, factor).sampling
+
+
 def test_covariances_follow_from_three_variances() -> None:
     for factor in (-2.0, 0.3, 4.0):
         third = SPREAD[0, 0] - 2 * factor * SPREAD[0, 1] + factor**2 * SPREAD[1, 1]
-        found = Covariance.polarized(np.array([SPREAD[0, 0], SPREAD[1, 1], third]), factor)
+        found = polarized(np.array([SPREAD[0, 0], SPREAD[1, 1], third]), factor)
         assert found[2:] == pytest.approx([SPREAD[0, 1]] * 2)
-    impossible = Covariance.polarized(np.array([1.0, 1.0, 9.0]), 1.0)
+    impossible = polarized(np.array([1.0, 1.0, 9.0]), 1.0)
     assert impossible[2:] == (-1.0, -1.0)
     assert impossible.of_difference(-1.0) == 0.0
 
@@ -74,7 +81,7 @@ def test_ratios_differences_and_lifts_are_covered(case: str, rng: np.random.Gene
         held["difference"] += low <= truths[1] - truths[0] <= high
         lift = pair.lift(0.95)
         held["lift"] += lift is None or lift[1] <= truths[1] / truths[0] - 1 <= lift[2]
-        reach = 1.96 * math.sqrt(pair.control.sampling_variance)
+        reach = 1.96 * math.sqrt(pair.control.variances[0])
         held["normal"] += abs(pair.control.value - truths[0]) <= reach
     fewest = stats.binom.ppf(ALPHA, N_DRAWS, 0.94)
     assert held["ratio"] >= fewest

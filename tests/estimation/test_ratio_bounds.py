@@ -17,7 +17,7 @@ import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.estimation.effects.intervals import ArmPair
 from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._covariance import product_bounds
+from clusterdp.estimation.metrics._composed import product_bounds
 from clusterdp.estimation.metrics.ratio import ArmRatio
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare

@@ -10,7 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.estimation.effects.effect import EffectTarget
-from clusterdp.estimation.metrics.differences import SegmentErrors, _same_effects
+from clusterdp.estimation.metrics.mean import SegmentErrors, _same_effects
 
 N_SEGMENTS, N_DRAWS = 30, 3000
 

@@ -211,7 +211,7 @@ def test_units_without_a_segment_count_overall(
     release: cdp.Release, segments: pl.DataFrame
 ) -> None:
     estimate = cdp.estimate(release, segments=segments.head(500), by=["tier"])
-    assert any(note.startswith("100 of 600 released units") for note in estimate.notes)
+    assert any(note.startswith("100 of 600 released ids") for note in estimate.notes)
     assert sum(effect.n_treated + effect.n_control for effect in estimate.effects[1:]) == 500
 
 
@@ -224,11 +224,11 @@ def test_ids_and_values_that_are_missing_are_counted(
     strangers = pl.DataFrame({"user": [10**6, 10**6 + 1]}, schema={"user": segments.schema["user"]})
     theirs = pl.concat([gaps.head(500), strangers], how="diagonal")
     found = cdp.estimate(release, segments=theirs, by=["tier", "tier,region"])
-    lacking = "100 of 600 released units are not in the segments table"
+    lacking = "100 of 600 released ids are not in the segments table"
     assert found.notes[:3] == (
         f"{lacking}. They count overall and in no segment.",
         "2 of 502 ids of the segments table are not in the release.",
-        "30 units of the segments table have no tier. They are in no segment by tier.",
+        "30 ids of the segments table have no tier. They are in no segment by tier.",
     )
 
 

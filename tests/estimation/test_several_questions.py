@@ -309,8 +309,8 @@ def test_questions_that_are_not_asked_alike_are_noticed(release: cdp.Release) ->
     [
         ({"question": "sales"}, "questions that the release does not have"),
         ({"question": None}, "questions that the release does not have"),
-        ({"response": 9}, "responses that their channels do not have"),
-        ({"response": "silent"}, "responses that their channels do not have"),
+        ({"response": 9}, "responses that their randomizers do not have"),
+        ({"response": "silent"}, "responses that their randomizers do not have"),
     ],
     ids=str,
 )

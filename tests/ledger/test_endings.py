@@ -14,7 +14,7 @@ from clusterdp.ledger import _store
 from clusterdp.ledger._store import LedgerStore
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.privacy.accounting import Guarantee
-from clusterdp.storage.folder import MANIFEST, staged_folder
+from clusterdp.storage.folder import MANIFEST, LocalFolder
 from ledger_runs import SPACE, edit, finish, reserve, some_drawn, stored_secrets, with_secrets
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def test_what_is_published_is_committed_and_not_closed(
 
 def test_a_run_that_is_about_to_publish_is_not_closed(ledger: Ledger, tmp_path: Path) -> None:
     target = tmp_path / "out"
-    with staged_folder(target) as folder:
+    with LocalFolder(target).staged("") as (folder, _):
         reservation = sealed(ledger, target)
         with pytest.raises(LedgerError, match=r"a run is about to publish .* end that run"):
             ledger.close(reservation.release_id)

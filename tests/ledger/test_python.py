@@ -31,7 +31,7 @@ def ledger(tmp_path: Path) -> cdp.Ledger:
 
 
 def test_show_is_what_the_command_line_shows(ledger: cdp.Ledger, tmp_path: Path) -> None:
-    assert "nothing was spent yet" in str(ledger.show())
+    assert "nothing was spent yet" in " ".join(str(ledger.show()).split())  # a long path wraps
     finish(reserve(ledger, 1))
     reserve(ledger, 2, "ca")
     shown_here = cdp.Ledger(tmp_path / "budget.db").show()
@@ -126,7 +126,7 @@ class TestPaidRelease:
         assert finished == {"folder": "out", "release_id": record.release_id}
         assert record.status == "committed"
         assert record.content["options"] == {"out": os.path.abspath("out")}  # noqa: PTH100 - as it does
-        assert [line.split(";")[0] for line in said] == [f"reserved as release {record.release_id}"]
+        assert said == []
 
     def test_a_refused_table_gets_its_budget_back(
         self, ledger: cdp.Ledger, said: list[str], prepared: Any, spec: ReleaseSpec, tmp_path: Path
@@ -151,7 +151,7 @@ class TestPaidRelease:
             budget.release(prepared, spec, target, options, write)
         (record,) = ledger.releases()
         assert record.status == "reserved"
-        assert said[-1] == f"the budget stays reserved; finish with: resume='{record.release_id}'"
+        assert said[-1] == f"the budget stays reserved. Resume with: resume='{record.release_id}'"
 
 
 def test_who_it_was_where_there_is_no_pwd(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_metrics_are_read(text: str, shown: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_metric_is_refused(text: str) -> None:
-    with pytest.raises(ParameterError, match=r"a metric reads|finite"):
+    with pytest.raises(ParameterError, match=r"a metric must be written|finite"):
         parse_metric(text)
 
 
@@ -107,7 +107,7 @@ SPACES: dict[str, Space] = {
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sales", "'sales', which is no declared outcome; the outcomes are 'visit', 'spend'"),
+        ("sales", "'sales', which is not a declared outcome. The outcomes are 'visit', 'spend'"),
         ("spend>=500", "is the same for every value of 'spend'"),
         ("spend==0.00005", "is the same for every value of 'spend'"),
         ("visit>=0", "is the same for every value of 'visit'"),

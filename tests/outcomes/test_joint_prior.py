@@ -258,7 +258,7 @@ def test_margins_of_several_outcomes_are_read() -> None:
     read = parse_margins(["visit=0.5", "clicks = mean:1,std:1"], spaces)
     assert read == {"visit": ValueShares(shares=(0.5, 0.5)), "clicks": Moments(mean=1, std=1)}
     assert parse_margins({"visit": 0.5, "clicks": "mean:1,std:1"}, spaces) == read
-    with pytest.raises(ParameterError, match="'sales', which is no declared outcome"):
+    with pytest.raises(ParameterError, match="'sales', which is not a declared outcome"):
         parse_margins(["sales=0.5"], spaces)
     with pytest.raises(ParameterError, match="OUTCOME=MARGIN"):
         parse_margins(["visit"], spaces)

@@ -45,10 +45,10 @@ def test_two_labels_are_a_space_that_reads_back(given: Any, names: tuple[str, st
         ("Yes,yes", "differ by more than capitals"),
         ("no,`yes`", "a label has letters, digits"),
         (f"no,{'y' * 41}", "at most 40"),
-        ("yes", "outcomes reads values"),
-        ("0,l", "outcomes reads values"),
-        ("no,1", "outcomes reads values"),
-        ("no,", "outcomes reads values"),
+        ("yes", "an outcome's allowed values must be"),
+        ("0,l", "an outcome's allowed values must be"),
+        ("no,1", "an outcome's allowed values must be"),
+        ("no,", "an outcome's allowed values must be"),
     ],
 )
 def test_what_is_no_pair_of_labels_is_refused(given: str, message: str) -> None:

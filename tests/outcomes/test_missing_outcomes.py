@@ -189,7 +189,7 @@ def test_a_reference_is_about_those_observed() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"missing": ["spent"]}, "missing names 'spent', which is no declared outcome"),
+        ({"missing": ["spent"]}, "missing names 'spent', which is not a declared outcome"),
         ({"missing": ["visit", "visit"]}, "missing outcome 'visit' is declared twice"),
         (
             {"missing": ["visit"], "metrics": ["visit_observed"]},

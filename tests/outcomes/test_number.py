@@ -51,7 +51,7 @@ def test_numbers_are_read(text: str, number: Number) -> None:
 def test_a_unit_that_is_declared_makes_the_lattice_coarser() -> None:
     number = Number(0, 500, 0.1)
     assert (number.unit, number.n_steps) == (Fraction(1, 10), 5000)
-    assert number.quantise(np.array([0.04, 0.06, 499.96]))[0].tolist() == [0, 1, 5000]
+    assert number.quantize(np.array([0.04, 0.06, 499.96]))[0].tolist() == [0, 1, 5000]
     assert str(number) == "number:0..500 by 0.1"
     for wrong in (0.3, 1e-7, 0, -1):
         with pytest.raises(ParameterError, match=r"power of ten of at least 0\.0001"):
@@ -112,7 +112,7 @@ def test_decimals_of_the_lattice_are_their_own_nearest_points(data: st.DataObjec
         )
     )
     chosen = data.draw(st.lists(st.integers(0, number.n_steps), min_size=1, max_size=20))
-    steps, clipped = number.quantise(np.array([float(number.value(step)) for step in chosen]))
+    steps, clipped = number.quantize(np.array([float(number.value(step)) for step in chosen]))
     assert steps.tolist() == chosen
     assert not clipped.any()
 
@@ -120,7 +120,7 @@ def test_decimals_of_the_lattice_are_their_own_nearest_points(data: st.DataObjec
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i8", "u8", "f2", "f4", "f8"])
 def test_all_kinds_of_numbers_are_read(dtype: str) -> None:
     number = Number(0, 493)
-    steps, clipped = number.quantise(np.array([0, 1], dtype))
+    steps, clipped = number.quantize(np.array([0, 1], dtype))
     assert steps.tolist() == [0, 10**4]
     assert not clipped.any()
 
@@ -129,14 +129,14 @@ def test_numbers_beyond_the_range_count_as_its_ends() -> None:
     number = Number(-1, 493)
     last = number.n_steps
     beyond = np.array([-np.inf, -1.00001, -1, 493, 493.00001, 1e300, np.inf])
-    steps, clipped = number.quantise(beyond)
+    steps, clipped = number.quantize(beyond)
     assert steps.tolist() == [0, 0, 0, last, last, last, last]
     assert clipped.tolist() == [True, True, False, False, True, True, True]
     for extreme in (np.array([2**64 - 1], "u8"), np.array([2**63 - 1])):
-        assert number.quantise(extreme)[0].tolist() == [last]
-    assert number.quantise(np.array([-(2**63)]))[0].tolist() == [0]
+        assert number.quantize(extreme)[0].tolist() == [last]
+    assert number.quantize(np.array([-(2**63)]))[0].tolist() == [0]
 
 
 def test_single_precision_means_the_decimal_that_it_was_written_as() -> None:
     written = np.array([0.1, 123.4567, 492.9999], dtype=np.float32)
-    assert Number(0, 493).quantise(written)[0].tolist() == [1000, 1234567, 4929999]
+    assert Number(0, 493).quantize(written)[0].tolist() == [1000, 1234567, 4929999]

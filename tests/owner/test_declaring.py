@@ -131,7 +131,7 @@ def test_a_plan_shows_every_metric(visits: pl.DataFrame) -> None:
     assert "Mechanism  optimal" in reviewed
     for metric in metrics:
         assert re.search(rf"^  {metric} +\d", shown, re.MULTILINE)
-        assert f"<td>{escape(metric)}</td>" in plan._repr_html_()
+        assert f'<th scope="row">{escape(metric)}</th>' in plan._repr_html_()
         assert f"Minimum detectable effect on {metric}\n" in reviewed
 
 
@@ -144,7 +144,7 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
     asked = {**PYTHON, **PUBLIC, "unit": "user", "mechanism": "uniform-prior-dp", **whose}
     cdp.publish(visits, out=tmp_path / "out", **asked)
     (entry,) = cdp.Ledger(ledger).balance("us").spent
-    assert entry.outcomes == ("visit", "order", "spend")
+    assert entry.terms.outcome_names == ("visit", "order", "spend")
     options = entry.content["options"]
     assert draft_of({**options, "baseline": None}).spaces == draft_of(PYTHON).spaces
 
@@ -152,15 +152,15 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"baseline": "0.5,0.5"}, "a baseline reads OUTCOME=MARGIN"),
+        ({"baseline": "0.5,0.5"}, "a baseline must be OUTCOME=MARGIN"),
         ({"baseline": ["visit=0.5", "visit=0.4"]}, "baseline gives 'visit' twice"),
-        ({"baseline": {"clicks": 0.5}}, "'clicks', which is no declared outcome"),
-        ({"baseline": ["past.parquet", "visit=0.5"]}, "no table is read for it"),
+        ({"baseline": {"clicks": 0.5}}, "'clicks', which is not a declared outcome"),
+        ({"baseline": ["past.parquet", "visit=0.5"]}, "never taken from the table"),
         ({"weight": {"clicks": 2}}, "there is no such metric"),
         ({"metric": 5}, "metric must be metrics such as"),
-        ({"constraint": "order => visit"}, "a constraint reads"),
+        ({"constraint": "order => visit"}, "a constraint must be"),
         ({"mde": {"clicks": 0.1}, "epsilon": None}, "there is no metric 'clicks'"),
-        ({"mde": "visit=few", "epsilon": None}, "mde reads METRIC=EFFECT"),
+        ({"mde": "visit=few", "epsilon": None}, "mde must be METRIC=EFFECT"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], message: str, visits: pl.DataFrame) -> None:

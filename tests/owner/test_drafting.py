@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from cli_runs import assert_refused, run
-from clusterdp.owner.drafting import ExperimentDraft, PublicColumns, draft_experiment
+from clusterdp.owner.drafting import DraftedFile, PublicColumns, draft_experiment
 from clusterdp.sources.source import NamedSource
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ FORMS: dict[str, tuple[str, Callable[[pl.DataFrame, Path], NamedSource]]] = {
 }
 
 
-def drafted(form: str, folder: Path, *, changed: bool, public: PublicColumns) -> ExperimentDraft:
+def drafted(form: str, folder: Path, *, changed: bool, public: PublicColumns) -> DraftedFile:
     suffix, write = FORMS[form]
     place = folder / f"t{suffix}"
     place.unlink(missing_ok=True)
@@ -111,8 +111,8 @@ def test_outcomes_that_cannot_be_read_are_not(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(marker, b"\xff" * len(marker)))
     with pytest.raises(pl.exceptions.PolarsError):
         pl.read_parquet(path, columns=["tier"])
-    draft = draft_experiment(NamedSource(name=str(path)), PUBLIC, tmp_path / "e.toml")
-    assert "3 clusters" in draft.found
+    text, found, _ = draft_experiment(NamedSource(name=str(path)), PUBLIC, tmp_path / "e.toml")
+    assert "3 clusters" in found
     overflow = "select user, arm, abs(visit) as visit from visits"
     source = NamedSource(name=f"sqlite:///{tmp_path}/t.db", query=overflow)
     with sqlite3.connect(tmp_path / "t.db") as database:
@@ -120,8 +120,8 @@ def test_outcomes_that_cannot_be_read_are_not(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError, match="overflow"):
             database.execute(overflow).fetchall()
     database.close()
-    draft = draft_experiment(source, PublicColumns("user", "arm"), tmp_path / "e.toml")
-    assert 'visit = { type = "?" }' in draft.text
+    text, found, _ = draft_experiment(source, PublicColumns("user", "arm"), tmp_path / "e.toml")
+    assert 'visit = { type = "?" }' in text
 
 
 def test_of_a_text_file_the_header_is_read(tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_of_a_text_file_the_header_is_read(tmp_path: Path) -> None:
         source = NamedSource(name=str(path))
         drafts.append(draft_experiment(source, PublicColumns(), tmp_path / "e.toml"))
     assert all(draft == drafts[0] for draft in drafts)
-    assert drafts[0].found == ["3 columns"]
-    assert '"net revenue" = { type = "?" }' in drafts[0].text
+    assert drafts[0][1] == ["3 columns"]
+    assert '"net revenue" = { type = "?" }' in drafts[0][0]
 
 
 def test_types_say_what_an_outcome_is_and_nothing_is_guessed(tmp_path: Path) -> None:
-    text = drafted("parquet", tmp_path, changed=False, public=PUBLIC).text
+    text = drafted("parquet", tmp_path, changed=False, public=PUBLIC)[0]
     read = tomllib.loads(text)
     source = str(tmp_path / "t.parquet")
     public = {"unit": "user", "arm": "arm", "control": 0, "cluster": "market"}
@@ -150,7 +150,7 @@ def test_types_say_what_an_outcome_is_and_nothing_is_guessed(tmp_path: Path) -> 
         "tier": {"type": "labels", "values": []},
     }
     assert read["privacy"] == {"epsilon": "?"}
-    bare = tomllib.loads(drafted("parquet", tmp_path, changed=False, public=PublicColumns()).text)
+    bare = tomllib.loads(drafted("parquet", tmp_path, changed=False, public=PublicColumns())[0])
     assert bare["table"] == {"source": source, "unit": "?", "arm": "?"}
     assert max(len(line) for line in text.splitlines() if "source =" not in line) <= 90
 
@@ -199,9 +199,9 @@ def test_arms_that_need_a_control_are_listed(tmp_path: Path) -> None:
     rows = table(changed=False).with_columns(arm=pl.format("v{}", pl.col("user") % 3))
     rows.write_parquet(tmp_path / "t.parquet")
     source = NamedSource(name=str(tmp_path / "t.parquet"))
-    draft = draft_experiment(source, PUBLIC, tmp_path / "e.toml")
-    assert 'control = "?"  # one of v0, v1, v2' in draft.text
+    text, found, _ = draft_experiment(source, PUBLIC, tmp_path / "e.toml")
+    assert 'control = "?"  # one of v0, v1, v2' in text
     repeated = pl.concat([rows, rows])
     repeated.write_parquet(tmp_path / "t.parquet")
-    draft = draft_experiment(source, PUBLIC, tmp_path / "e.toml")
-    assert "duplicate ids (see aggregate)" in draft.found
+    text, found, _ = draft_experiment(source, PUBLIC, tmp_path / "e.toml")
+    assert "duplicate ids (see aggregate)" in found

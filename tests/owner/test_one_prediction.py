@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.published.contents import FolderView
 from clusterdp.published.folder import read_files
-from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ PEOPLE = pl.select(user=pl.int_range(6000)).with_columns(
 ONE: dict[str, Any] = {"outcomes": {"b": "0..3"}, "baseline": [0.4, 0.3, 0.2, 0.1]}
 TWO: dict[str, Any] = {"outcomes": {"a": "0,1", "b": "0..3"}, "question": ["a=1", "b=2"]}
 MISSING: dict[str, Any] = {**TWO, "missing": ["b"], "baseline": {"a": "0.5", "b": "mean:1,std:1"}}
+NUMBERS: dict[str, Any] = {
+    "outcomes": {"a": "number:0..30", "b": "number:-100..300"},
+    "question": ["a,b"],
+    "baseline": {"a": "mean:1,std:2", "b": "mean:2,std:15"},
+}
+# Of which nothing is declared.
+BLIND: dict[str, Any] = {"outcomes": {"b": "number:0..30"}, "pilot": 0}
 
 
 @pytest.mark.parametrize(
@@ -35,24 +42,40 @@ MISSING: dict[str, Any] = {**TWO, "missing": ["b"], "baseline": {"a": "0.5", "b"
         {**ONE, "mechanism": "noisy-histogram"},
         TWO,
         MISSING,
+        NUMBERS,
+        {**NUMBERS, "question": ["a=1", "b=1"]},
+        {**NUMBERS, "mechanism": "cluster-dp", "optimize_for": "overall"},
+        BLIND,
     ],
-    ids=["designed", "counts", "redrawn", "no rows", "two questions", "missing"],
+    ids=[
+        "designed",
+        "counts",
+        "redrawn",
+        "no rows",
+        "two questions",
+        "missing",
+        "rounded numbers",
+        "rounded numbers of two questions",
+        "redrawn numbers",
+        "nothing declared",
+    ],
 )
 def test_plan_preview_and_card_agree(asked: dict[str, Any], tmp_path: Path) -> None:
     options = {"unit": "user", "arm": "arm", "cluster": "city", "epsilon": 2, **asked}
     plan = cdp.plan(PEOPLE, **options)
     questions = plan.to_dict().get("questions", [plan.to_dict()])
     planned = {
-        metric: one["std_error"]
+        (metric, kind): one[kind]
         for question in questions
         for metric, one in question["visible"]["all units"].items()
+        for kind in ("std_error", "sampling_std_error")
     }
     shown = cdp.preview(PEOPLE, plan).content["expected"]
     cdp.publish(PEOPLE, plan, out=tmp_path / "out")
     release, manifest = read_files(open_folder(tmp_path / "out"))
     channels = [question.channel for question in release.questions]
-    card = what_is_visible(manifest, release.layout, channels).to_dict()["all units"]
+    card = FolderView.from_parts(manifest, release.layout, channels).visible()["all units"]
     assert planned
-    for metric, expected in planned.items():
-        assert shown[metric]["std_error"] == pytest.approx(expected, rel=0.01)
-        assert card[metric]["std_error"] == pytest.approx(expected, rel=0.01)
+    for (metric, kind), expected in planned.items():
+        assert shown[metric][kind] == pytest.approx(expected, rel=0.01)
+        assert card[metric][kind] == pytest.approx(expected, rel=0.01)

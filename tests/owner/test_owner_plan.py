@@ -12,7 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.document.text import to_lines
+from clusterdp.document.text import to_lines, to_screen
 from clusterdp.outcomes.declaration import parse_space
 from drafts import draft_of
 
@@ -38,7 +38,7 @@ def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame) -> None:
     assert "Minimum detectable effect on clicks" in review
     assert "your clusters (5)" in review
     assert "no clusters (1)" in review
-    assert "<table>" in html
+    assert '<table class="numeric">' in html
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_columns_are_crossed(table: pl.DataFrame) -> None:
         ({"epsilon": None}, "give epsilon"),
         ({"mde": 0.1}, "leave out mde"),
         ({"outcomes": 5}, "outcomes must be outcomes by name, each with its allowed values"),
-        ({"outcomes": "0..3"}, "an outcome reads NAME=SPACE"),
+        ({"outcomes": "0..3"}, "an outcome must be NAME=SPACE"),
         ({"outcomes": {"clicks": None}}, "outcomes must be outcomes by name"),
         ({"outcome": "visits"}, "there is no option 'outcome'; did you mean outcomes?"),
         ({"arm": 3}, "arm must be the name of a column"),
@@ -153,7 +153,7 @@ def test_columns_are_crossed(table: pl.DataFrame) -> None:
         ({"cluster": ["market", "nowhere"]}, "no column 'nowhere' to cross"),
         ({"mechanism": cdp.uniform_prior_dp(epsilon=1)}, "mechanism must be one of optimal"),
         ({"engine": "flink"}, "engine must be local or spark"),
-        ({"engine": "spark"}, "engine spark reads files by their names"),
+        ({"engine": "spark"}, "engine spark needs the name of a table"),
         ({"size": "clicks"}, "one row per cluster and arm"),
         ({"size": "secret"}, "must hold whole numbers"),
     ],
@@ -213,6 +213,6 @@ def test_a_plan_fits_the_terminal(table: pl.DataFrame) -> None:
     )
     for plan in (one, several):
         assert plan.report is not None
-        wide, narrow = plan.report.as_text(200), plan.report.as_text(80)
+        wide, narrow = (to_screen(plan.report.parts(), width) for width in (200, 80))
         assert max(map(len, narrow.splitlines())) <= 80
         assert set(wide.split()) == set(narrow.split())

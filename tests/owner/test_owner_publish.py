@@ -36,7 +36,7 @@ def test_plan_publish_with_a_ledger_and_estimate(
     plan = cdp.plan(table, **NAMES, epsilon=2)
     whose: dict[str, Any] = {"ledger": ledger, "population": "us-users", "new_population": True}
     looked = cdp.preview(table, plan, **whose)
-    said = "this release needs ε = 2, and ε = 4 remains (cap ε = 4)"
+    said = "spends 2 of the 4 remaining"
     assert said in " ".join(repr(looked).split())
     published = cdp.publish(table, plan, out=tmp_path / "out", **whose, passthrough="secret")
     assert published.release_id is not None

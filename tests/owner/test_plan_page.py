@@ -142,7 +142,8 @@ def test_every_question_is_shown_and_has_all_of_epsilon(questions: Made) -> None
     assert stop["shares"]["0-rows"] == pytest.approx(100 * first["budget"]["rows"], abs=0.01)
     assert first["asked"] + second["asked"] == 1
     said = " ".join(page_text(questions.page).split())
-    assert f"({percent(first['asked'])} of units answer this question)" in said
+    assert f"visit, sale: {percent(first['asked'])} of units answer this question." in said
+    assert said.count("our baselines:") + said.count("No baseline was given") <= 1
 
 
 def test_names_are_text_and_never_run() -> None:
@@ -274,7 +275,7 @@ def test_the_slider_moves_all_of_it(
         assert all(before != after for before, after in zip(by_key, by_mouse, strict=True))
         page.select_option("#metric", label="rounds")
         assert "change in rounds" in shown(page)[0]
-        assert page.locator(".panel:visible").count() == 2
+        assert page.locator(".panel:visible").count() == 3
         assert_fits(page)
 
 
@@ -287,7 +288,7 @@ def test_without_scripts_the_page_is_complete(
     context = browser.new_context(java_script_enabled=False, viewport={"width": 800, "height": 900})
     page = context.new_page()
     page.goto(path.as_uri())
-    assert page.locator(".panel:visible").count() == 6
+    assert page.locator(".panel:visible").count() == 9
     assert page.locator(".panel .mark:visible").count() == 3
     assert not page.locator("#controls").is_visible()
     context.close()

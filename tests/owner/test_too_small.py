@@ -11,7 +11,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import run
 from clusterdp.document.text import to_lines
-from clusterdp.precision.prediction import UNSEEN
+from clusterdp.precision.forecast import UNSEEN
 
 if TYPE_CHECKING:
     from pathlib import Path

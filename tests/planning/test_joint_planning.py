@@ -145,7 +145,7 @@ def test_mechanisms_that_cannot_serve_are_left_out() -> None:
     assert "noisy-horvitz-thompson" not in names
     assert {"optimal", "cluster-dp", "noisy-histogram"} <= set(names)
     assert all(len(option.overall) == 3 for option in compared.options)
-    with pytest.raises(cdp.ParameterError, match="noisy contrasts are of one metric"):
+    with pytest.raises(cdp.ParameterError, match="noisy contrasts cover one metric"):
         compare([BudgetRequest(epsilon=1, mechanism="noisy-horvitz-thompson")], [funnel()])
 
 

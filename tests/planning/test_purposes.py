@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.forecast import ExpectedVariance
 
 BINARY = cdp.OutcomeSpace.binary()
 
@@ -168,13 +168,13 @@ def test_the_default_has_the_least_largest_regret(epsilon: float, rng: np.random
         if totals + clusters + groups < 0.95
     ]
     least = {
-        one.purpose: purpose_variance(predict(made.mechanisms[0], scenario), one.purpose, scenario)
-        / one.regret**2
-        for one in made.losses
+        purpose: purpose_variance(predict(made.mechanisms[0], scenario), purpose, scenario)
+        / loss**2
+        for purpose, loss in made.losses.items()
     }
     assert len(least) == 4  # the whole, two breakdowns, segments
     regret = regret_of(made.mechanisms[0], scenario, least)
-    assert regret == pytest.approx(max(one.regret for one in made.losses), rel=0.002)
+    assert regret == pytest.approx(max(made.losses.values()), rel=0.002)
     # Up to 3% more than the least, where that serves all purposes together.
     assert regret <= 1.04 * min(regret_of(one, scenario, least) for one in searched)
 
@@ -223,7 +223,7 @@ def test_a_plan_for_one_purpose_is_better_for_it_than_one_for_all(
         (purpose,) = parse_purpose(text, layout)
         found = predict(choose(BudgetRequest(epsilon=1, optimize_for=text), scenario), scenario)
         alone = purpose_variance(found, purpose, scenario)
-        loss = next(one.regret for one in default.losses if one.purpose == purpose)
+        loss = default.losses[purpose]
         served = purpose_variance(predict(default.mechanisms[0], scenario), purpose, scenario)
         assert np.sqrt(served / alone) == pytest.approx(loss, rel=0.003)
         assert loss > 1.01
@@ -260,8 +260,8 @@ def test_clusters_are_compared_with_fewer_and_none(rng: np.random.Generator) -> 
     found = compare_clusters([request], [scenario], [predict(choose(request, scenario), scenario)])[
         0
     ]
-    assert [one.n_clusters for one in found] == [110, 11, 1]
-    errors = [one.precisions[0].overall.sampling_std_error for one in found]
+    assert [n_clusters for _, n_clusters, _ in found] == [110, 11, 1]
+    errors = [one.overall.sampling_std_error for _, _, (one,) in found]
     assert errors[0] < errors[1] < errors[2]
     # All variance between clusters is back: that of a fair coin.
     assert errors[2] ** 2 == pytest.approx(0.25 * 2 / sizes[:, 0].sum(), rel=0.02)

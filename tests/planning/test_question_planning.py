@@ -69,7 +69,7 @@ def test_linked_outcomes_stay_together() -> None:
         (["visit,sale,spend", "rounds"], "'rating' is in no questions"),
         (["visit,sale,spend", "rounds,rating", "rating"], "'rating' is in 2 questions"),
         (["visit,sale", "spend", "rounds,rating"], "must be in one question"),
-        (["visit,sale,spend,clicks", "rounds,rating"], "'clicks', which is no declared outcome"),
+        (["visit,sale,spend,clicks", "rounds,rating"], "'clicks', which is not a declared outcome"),
         (["visit,sale,spend=0", "rounds,rating"], "a number above 0 (visit,sale=2)"),
         (["visit,sale,spend=often", "rounds,rating"], "a number above 0 (visit,sale=2)"),
         (["=0.5", "rounds,rating"], "a question names outcomes"),
@@ -284,24 +284,34 @@ def test_a_plan_designs_a_handful_of_channels_and_its_release_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """For any number of budgets on its page; the time that it takes is bounded by that."""
-    designed = []
-    real = staircases.design_staircase
+    designed: list[Any] = []
+    near: list[Any] = []
 
-    def counting(values: Any, *rest: Any, **named: Any) -> Any:
-        designed.append(values.shape)
-        return real(values, *rest, **named)
+    def counting(name: str, shapes: list[Any]) -> Any:
+        real = getattr(staircases, name)
 
-    monkeypatch.setattr(staircases, "design_staircase", counting)
-    monkeypatch.setattr(planning, "design_staircase", counting)
+        def counted(values: Any, *rest: Any, **named: Any) -> Any:
+            shapes.append(values.shape)
+            return real(values, *rest, **named)
+
+        return counted
+
+    monkeypatch.setattr(staircases, "design_staircase", counting("design_staircase", designed))
+    near_counted = counting("near_noise", near)
+    for module in (staircases, planning):
+        monkeypatch.setattr(module, "near_noise", near_counted)
     frame = pl.DataFrame({"user": np.arange(2000), "arm": np.arange(2000) % 2})
     plan = cdp.plan(frame, unit="user", arm="arm", outcomes=FOUR, missing=["score"], epsilon=1.3)
     plan.to_html()
-    assert max(n_categories for _, n_categories in designed) <= 24
-    assert len(designed) <= 15 * len(FOUR)
+    assert max(n_categories for _, n_categories in designed + near) <= 24
+    assert len(near) <= 15 * len(FOUR)
+    assert len(designed) <= len(FOUR)
     designed.clear()
+    near.clear()
     draft = draft_of(plan.options)
     made = plan_mechanisms(draft.budgets(), draft.scenarios(make_layout([[1000, 1000]])))
     assert not designed
+    assert not near
     assert sum(one.asked for one in made.mechanisms) == ASKED_TOTAL
 
 
@@ -331,6 +341,10 @@ def test_a_pilot_that_pays_is_of_the_questions_nobody_knows_about() -> None:
     assert shares[0] is shares[2] is None
     assert shares[1] is not None
     assert told.stages["mechanisms"] == [2, 1, 1]
+    n_total, *designed = told.stages["randomizers compared"]
+    assert n_total == 0
+    assert len(designed) >= len(outcomes)
+    assert set(designed) == {1}
     assert plan.report is not None
     planned = [one.comparison.choice.mechanism for one in plan.report.questions]
     assert [one.pilot is None for one in planned] == [True, False, True]

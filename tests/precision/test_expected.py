@@ -92,7 +92,7 @@ def test_groups_and_folds_drawn_at_random_come_near_to_what_is_expected(
     noise = RowNoise.designed(mechanism, scenario).public
     (expected,) = predict(mechanism, scenario)
     of_level = {
-        one.label: one.variance(SPACE, 0)
+        one.label: one.noise(SPACE).variance(SPACE, 0)
         for one in mechanism.statistics
         if isinstance(one, NoisyMetricSums)
     }

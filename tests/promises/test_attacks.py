@@ -114,7 +114,7 @@ def test_mixed_objects_are_outcomes_each_by_itself(table: pl.DataFrame) -> None:
         mixed[0] = value
         assert release_in_memory(frame.assign(clicks=mixed)).layout.n_units == len(frame)
     mixed[0] = SECRET
-    with pytest.raises(cdp.DataError, match="is text and has values that are no numbers") as caught:
+    with pytest.raises(cdp.DataError, match="text and has values that are not numbers") as caught:
         release_in_memory(frame.assign(clicks=mixed))
     assert_alone(caught.value)
 
@@ -279,7 +279,7 @@ def test_objects_that_are_no_floats_are_refused_as_others_are(
     frame["clicks"] = frame["clicks"].astype(object)
     frame.loc[0, "clicks"] = value
     assert "600 units" in repr(cdp.preview(frame, **WHO))
-    with pytest.raises(cdp.DataError, match="has values that are no numbers") as caught:
+    with pytest.raises(cdp.DataError, match="has values that are not numbers") as caught:
         cdp.release(frame, **WHO)
     assert_alone(caught.value)
 

@@ -288,7 +288,7 @@ def test_what_is_refused_of_groups_does_not_depend_on_outcomes(
     grouped: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused before any outcome is read."""
-    monkeypatch.setattr("clusterdp.engines.local._reading.CountPlan.from_requests", kill)
+    monkeypatch.setattr("clusterdp.engines.local.table.Tally", kill)
     gap = grouped.with_columns(tier=pl.when(pl.col("user") > 2).then("tier"))
     with pytest.raises(cdp.DataError, match=r"'tier' \(breakdown\) has 3 missing values"):
         publish(gap, tmp_path / "out", ("tier",))

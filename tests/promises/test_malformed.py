@@ -250,7 +250,7 @@ TABLES: dict[str, tuple[str, str, Callable[[pl.DataFrame], pl.DataFrame], str]] 
         "Optimal",
         "channels.parquet",
         lambda t: t.with_columns(pl.col("weights").list.eval(pl.element() + 2**62)),
-        "no probabilities",
+        "not probabilities",
     ),
     "outputs in another order": (
         "Optimal",
@@ -258,7 +258,7 @@ TABLES: dict[str, tuple[str, str, Callable[[pl.DataFrame], pl.DataFrame], str]] 
         lambda t: t.reverse(),
         "not in order",
     ),
-    "no rows": ("Cluster-DP", "units.parquet", lambda t: t.clear(), "not as many as the cells"),
+    "no rows": ("Cluster-DP", "units.parquet", lambda t: t.clear(), "does not match the cells"),
     "fractional ids": (
         "Cluster-DP",
         "units.parquet",

@@ -91,7 +91,7 @@ TABLES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "another weight": (
         "cells.parquet",
         lambda t: t.with_columns(pl.col("weight") - 1),
-        "do not follow from the sizes of cells",
+        "do not match the sizes of cells",
     ),
     "a column more": (TOTALS, lambda t: t.with_columns(true=1), "do not have the columns"),
     "a column less": (TOTALS, lambda t: t.drop("noisy_squares"), "do not have the columns"),
@@ -149,17 +149,17 @@ ROWS: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "folds exchanged": (
         "Totals",
         lambda t: t.with_columns(fold=1 - pl.col("fold")),
-        "FAIL folds follow from ids",
+        "FAIL folds match ids",
     ),
     "a fold for all": (
         "No clusters",
         lambda t: t.with_columns(fold=pl.lit(9, pl.Int32)),
-        "FAIL folds follow from ids",
+        "FAIL folds match ids",
     ),
     "no folds": (
         "No clusters",
         lambda t: t.with_columns(fold=pl.lit(None, pl.Int32)),
-        "FAIL folds follow from ids",
+        "FAIL folds match ids",
     ),
     "a missing id": (
         "No clusters",
@@ -169,12 +169,12 @@ ROWS: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "groups exchanged": (
         "Totals",
         lambda t: t.with_columns(pl.col("tier").reverse()),
-        "FAIL rows fill the groups of breakdowns",
+        "FAIL row counts match the groups of breakdowns",
     ),
     "another group": (
         "Totals",
         lambda t: t.with_columns(pl.col("tier") + 1),
-        "FAIL rows fill the groups of breakdowns",
+        "FAIL row counts match the groups of breakdowns",
     ),
 }
 
@@ -199,4 +199,7 @@ def test_exchanged_sizes_of_groups(folders: dict[str, SoundFolder], tmp_path: Pa
     content = folder.manifest()
     content["breakdowns"][0]["sizes"].reverse()
     write_folder(tmp_path / "folder", {**folder.files, "manifest.json": seal(content)})
-    assert "FAIL rows fill the groups of breakdowns" in run("verify", tmp_path / "folder").stdout
+    assert (
+        "FAIL row counts match the groups of breakdowns"
+        in run("verify", tmp_path / "folder").stdout
+    )

@@ -49,7 +49,7 @@ def audit_noise() -> None:
 
 def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "clusterdp.releasing.pipeline.add_exact_noise",
+        "clusterdp.releasing.stages.add_exact_noise",
         lambda values, scale: add_exact_noise(values, scale / 2),
     )
 

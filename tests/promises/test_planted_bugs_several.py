@@ -27,7 +27,7 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.keys import KeyRing, ReleaseKey
 from clusterdp.rows.randomizing import BatchRandomizer, QuestionRandomizer
-from clusterdp.rows.tally import CountPlan, CountRequest, QuestionTally
+from clusterdp.rows.tally import CountRequest, QuestionTally, Tally
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics._sum_noise import NoiseBox, SumNoise
 from clusterdp.statistics.noise import ALONE
@@ -229,7 +229,7 @@ def add_units_to_both_folds(patch: pytest.MonkeyPatch) -> None:
 
     def twice(self: QuestionTally, rows: RowCodes, *parts: Any) -> None:
         honest(self, rows, *parts)
-        sizes = self.plan.level_sizes
+        sizes = self.level_sizes
         n_arms = sizes[()] // 2
         moved = {level: (places + n_arms) % sizes[level] for level, places in rows.places.items()}
         honest(self, rows._replace(places=moved), *parts)
@@ -317,15 +317,15 @@ def audit_roundings() -> None:
     keys, n_units = KeyRing(ReleaseKey(bytes(32))), N_WORDS**2
     made = encoder_of(NUMBER)
     asked = [CountRequest(counts=True, rounded=True)]
-    (plan,) = CountPlan.from_requests(made, make_layout([[n_units, 1]]), asked).questions
+    (tally,) = Tally(made, make_layout([[n_units, 1]]), asked).questions
     (encoder,) = made.questions
     rounding = encoder.rounding_keys("rows")
-    words = WordGrid(N_WORDS, tuple(keys[name] for name in (*plan.rounding_keys, *rounding)))
+    words = WordGrid(N_WORDS, tuple(keys[name] for name in (*tally.rounding_keys, *rounding)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.encoding.unit_words", words)
         rows = made(batch_of({"rounds": 2.5}, n_units), keys).asked(0)
         for_rows = encoder.round(rows, rounding, keys)
-        for_counts = plan.encoder.round(rows, plan.rounding_keys, keys)
+        for_counts = tally.encoder.round(rows, tally.rounding_keys, keys)
     together = np.zeros((3, 3))
     np.add.at(together, (for_rows, for_counts), 1 / n_units)
     alone = category_chances(NUMBER, (2.5,))

@@ -101,7 +101,7 @@ def test_c1_the_prior_costs_two_over_sigma() -> None:
     loss = np.log(before / after)
     assert loss.max() == pytest.approx(2 / 2, rel=1e-6)
     delta_at_half = hockey_stick(np.log(before), np.log(after), 0.5)
-    # A prior is (9, 11) noised, clipped and renormalised; some noise is lost in it, hence not
+    # A prior is (9, 11) noised, clipped and renormalized; some noise is lost in it, hence not
     # the 0.152 that the noisy counts themselves leak.
     assert delta_at_half == pytest.approx(0.128, abs=0.002)
     counts_delta = hockey_stick(

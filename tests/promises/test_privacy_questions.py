@@ -31,7 +31,7 @@ from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import RowCodes, RowEncoder
 from clusterdp.rows.keys import CLUSTERS_KEY, KeyRing, ReleaseKey, response_key, rounding_key
 from clusterdp.rows.randomizing import BatchRandomizer
-from clusterdp.rows.tally import CountPlan, CountRequest, Tally
+from clusterdp.rows.tally import CountRequest, Tally
 from clusterdp.spec.columns import Columns, question_names
 from clusterdp.spec.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
@@ -174,9 +174,8 @@ class Enumeration:
         return found
 
     def _counted(self, encode: RowEncoder, layout: Any, asked: Any, unit: int, row: Any) -> Any:
-        plan = CountPlan.from_requests(encode, layout, asked)
-        tally = Tally(plan)
-        tally.add(plan.encoder(self.table(unit, row), KEYS), KEYS)
+        tally = Tally(encode, layout, asked)
+        tally.add(tally.encoder(self.table(unit, row), KEYS), KEYS)
         return tally.totals
 
     def own_loss(self, number: int, old: tuple[Any, ...], new: tuple[Any, ...]) -> float:

@@ -17,7 +17,6 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from clusterdp.rows import id_order
 from clusterdp.sources.opening import open_source
 from clusterdp.sources.source import ColumnRequest, NamedSource
 from clusterdp.storage.store_folder import StoreFolder
@@ -189,7 +188,9 @@ def test_rows_are_sorted_the_same_within_little_memory(
     if kind == "negative":
         table = table.with_columns(user=(pl.col("user") - 10_000).cast(pl.Int32))
     expected = release_rows(table.lazy(), tmp_path / "memory", "channels", keep_order=False)
-    monkeypatch.setattr(id_order, "_ROWS_IN_MEMORY", 250 if kind == "in many parts" else 3000)
+    monkeypatch.setattr(
+        "clusterdp.rows.ids._ROWS_IN_MEMORY", 250 if kind == "in many parts" else 3000
+    )
     assert release_rows(table.lazy(), tmp_path / "disk", "channels", keep_order=False) == expected
     assert checksums(tmp_path / "disk").keys() == expected.keys()  # nothing else is left there
     ids = pl.read_parquet(tmp_path / "disk" / "units.parquet")["user"]

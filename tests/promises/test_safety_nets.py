@@ -17,7 +17,7 @@ from clusterdp.engines.base import BOTH_AT_ONCE, RANDOMIZING
 from clusterdp.releasing import prepare as preparing
 from clusterdp.releasing.prepare import prepare
 from clusterdp.spec.columns import Columns
-from clusterdp.storage.folder import LocalFolder, staged_folder
+from clusterdp.storage.folder import LocalFolder
 from runs import write_release
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def test_staging_does_not_follow_links(tmp_path: Path) -> None:
     victim.mkdir()
     (victim / "file").write_text("mine")
     (tmp_path / ".out.partial").symlink_to(victim)
-    with pytest.raises(cdp.OutputError), staged_folder(tmp_path / "out"):
+    with pytest.raises(cdp.OutputError), LocalFolder(tmp_path / "out").staged(""):
         pass
     assert (victim / "file").read_text() == "mine"
 
@@ -282,7 +282,7 @@ def test_staging_does_not_follow_links(tmp_path: Path) -> None:
 def test_a_found_folder_is_made_private(tmp_path: Path) -> None:
     (tmp_path / ".out.partial").mkdir(mode=0o777)
     os.chmod(tmp_path / ".out.partial", 0o777)  # noqa: PTH101, S103 - what is being tested
-    with staged_folder(tmp_path / "out") as folder:
+    with LocalFolder(tmp_path / "out").staged("") as (folder, _):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 import clusterdp as cdp
-from clusterdp.engines.spark import _row_order
+from clusterdp.engines.spark import _randomizing
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark._sources import open_spark_source
 from clusterdp.sources.source import NamedSource
@@ -75,7 +75,7 @@ def test_true_outcomes_inputs_and_partitions_change_no_byte(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     n_files = 3
-    monkeypatch.setattr(_row_order, "ROWS_PER_PART", len(wide) // n_files)
+    monkeypatch.setattr(_randomizing, "ROWS_PER_PART", len(wide) // n_files)
     changed = changed_alike(wide, spark, tmp_path)
     assert (changed["clicks"] != wide["clicks"]).sum() > 100
     found: dict[str, dict[str, str]] = {}

@@ -17,8 +17,8 @@ from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import run
 from clusterdp.document.model import Paragraph, Section, code
 from clusterdp.published import document
+from clusterdp.published.contents import FolderView
 from clusterdp.published.folder import read_files
-from clusterdp.published.visible import what_is_visible
 from clusterdp.storage.reading import open_folder
 from page_checks import assert_sound_page, page_text
 from pilot_runs import ASKED, PILOT, players
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Browser
-
-    from clusterdp.published.contents import FolderView
 
 ABOUT = {
     "title": "Two e-mails or none",
@@ -88,7 +86,7 @@ def page(folder: Path) -> str:
         ),
         ({"delta": 1e-6}, "except with probability at most 2δ"),
         ({"randomization_unit": "market", "cluster": None}, "Arms were assigned by market"),
-        ({"mechanism": "noisy-histogram"}, "There are no rows of units."),
+        ({"mechanism": "noisy-histogram"}, "The release has no rows of units."),
     ],
     ids=["one question", "questions", "missing", "bins", "delta", "groups", "aggregates"],
 )
@@ -137,7 +135,7 @@ def test_the_questions_of_a_reader_are_answered(page: str, folder: Path) -> None
     assert "Not a median, quantile or maximum of a" in text
     release, manifest = read_files(open_folder(folder))
     channels = [question.channel for question in release.questions]
-    seen = what_is_visible(manifest, release.layout, channels)
+    seen = FolderView.from_parts(manifest, release.layout, channels)
     for metric, precision in zip(seen.metrics, seen.precisions, strict=True):
         small = precision.segment(0.05)
         assert small is not None

@@ -39,7 +39,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: spoil_file(
             d,
             "manifest.json",
-            lambda b: b.replace(b'"format_version": 6', b'"format_version": 7'),
+            lambda b: b.replace(b'"format_version": 7', b'"format_version": 8'),
         ),
         "upgrade clusterdp",
     ),
@@ -83,7 +83,7 @@ def test_forged_rows_are_noticed(published: Path) -> None:
     (published / "manifest.json").write_bytes(content.sealed(files))
     result = run("verify", published)
     assert result.exit_code == 2
-    assert "FAIL debiased outcomes follow" in result.output
+    assert "FAIL debiased columns match" in result.output
 
 
 def test_a_foreign_file_is_noticed(published: Path) -> None:

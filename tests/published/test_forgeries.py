@@ -40,14 +40,14 @@ def in_the_lowest_bit(rows: pl.DataFrame) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (in_the_lowest_bit, "debiased outcomes follow from responses"),
+        (in_the_lowest_bit, "debiased columns match responses"),
         (
             lambda rows: rows.with_columns(response=pl.lit(9999, dtype=pl.Int32)),
-            "rows fill the cells",
+            "row counts match cell sizes",
         ),
         (
             lambda rows: rows.with_columns(response=pl.lit(-1, dtype=pl.Int32)),
-            "rows fill the cells",
+            "row counts match cell sizes",
         ),
     ],
     ids=["the lowest bit", "a response beyond all", "a response below all"],
@@ -76,7 +76,7 @@ def test_a_zero_has_the_sign_of_its_response(tmp_path: Path) -> None:
     changed = held.with_columns(change_debiased=pl.Series(moved))
     rewrite(changed, folder / "units.parquet")
     forge(folder)
-    assert problems(folder) == ["debiased outcomes follow from responses"]
+    assert problems(folder) == ["debiased columns match responses"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_another_text_for_people(name: str, problem: str, software: str, publish
         (published / "index.html").write_text(page)
         files["index.html"] = FileSum.from_file(published / "index.html")
     (published / "manifest.json").write_bytes(manifest.sealed(files))
-    assert problems(published) == [f"{problem} follows from the manifest"]
+    assert problems(published) == [f"{problem} matches the manifest"]
 
 
 @pytest.mark.parametrize("software", ["epsilon 0.5", "clusterdp 9.9", "clusterdp 1.2.3\n", ""])
@@ -262,7 +262,7 @@ def said_of(folder: Path) -> set[str]:
 def test_what_nothing_can_check_is_named(
     folders: dict[str, Path], published: Path, tmp_path: Path
 ) -> None:
-    noise = "that the noise of counts, sums, totals and the pilot was drawn as stated"
+    noise = "that noise in statistics was drawn as stated"
     always = {"names, labels and values of outcomes", "which columns are private"}
     for folder in folders.values():
         assert said_of(folder) >= {*always, "that responses were drawn as stated"}

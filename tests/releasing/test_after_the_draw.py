@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalChannel, design_optimal
-from clusterdp.channels._solver.staircases import k_ary, plain_channel, two_points
+from clusterdp.channels._solver.staircases import k_ary_response, plain_design, two_points
 from clusterdp.channels.base import TABLE_TOTAL
 from clusterdp.channels.optimal import OptimalBudget, OptimalRows
 from clusterdp.channels.resampling import ResamplingChannel
@@ -95,7 +95,7 @@ def test_plain_channels_are_within_the_ratio_and_unbiased(
     if len(values) < 2:
         return
     allowed = OptimalRows(epsilon=epsilon).bound(cdp.OutcomeSpace.binary()).max_ratio
-    for table, outputs in (two_points(values, allowed), k_ary(values, allowed)):
+    for table, (outputs,) in (two_points(values, allowed), k_ary_response(values[None], allowed)):
         assert (table.sum(axis=1) == TABLE_TOTAL).all()
         assert (np.diff(outputs) >= 0).all()
         ratio, bias = exact_worst(table, outputs, values)
@@ -111,13 +111,14 @@ def test_there_is_a_plain_channel_for_every_number_of_outcomes(
     """With values far from 0, where a mean in doubles would be off by more than is allowed."""
     values = 1e9 + np.arange(n_outcomes, dtype=np.float64)
     response = OptimalRows(epsilon=epsilon).bound(cdp.OutcomeSpace.binary())
-    table, outputs = plain_channel(np.full(n_outcomes, 1 / n_outcomes), values, response.max_ratio)
+    prior = np.full(n_outcomes, 1 / n_outcomes)
+    table, outputs = plain_design(prior, values[np.newaxis], response.max_ratio)
     assert (table.sum(axis=1) == TABLE_TOTAL).all()
     least, most = table.min(axis=0).astype(object), table.max(axis=0).astype(object)
     assert all(most <= least * response.max_ratio)
     channel = OptimalChannel(
         tables=table[np.newaxis],
-        outputs=outputs[np.newaxis, np.newaxis],
+        outputs=outputs[np.newaxis],
         groups=np.zeros((1, 2), np.int64),
         values=values[np.newaxis],
     )

@@ -233,7 +233,7 @@ def test_where_what_follows_could_not_be_released_it_is_as_declared(
 
 
 def test_a_pilot_belongs_to_a_channel_that_is_designed(tmp_path: Path) -> None:
-    with pytest.raises(cdp.ParameterError, match="uniform-prior-dp takes no pilot"):
+    with pytest.raises(cdp.ParameterError, match="pilot does not apply to mechanism"):
         cdp.release(players(), epsilon=2, mechanism="uniform-prior-dp", pilot=0.1, **ASKED)
     with pytest.raises(cdp.ParameterError, match="no randomizer that a pilot could optimize"):
         cdp.Mechanism(

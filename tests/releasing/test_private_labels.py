@@ -16,7 +16,7 @@ from clusterdp.document.text import to_lines
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing import pipeline
+from clusterdp.releasing import stages
 from clusterdp.releasing.journal import unpack_entry
 from clusterdp.storage.folder import INDEX, MANIFEST, README
 
@@ -68,16 +68,16 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
     assert TOGETHER in " ".join(repr(shown).split())
     details = "\n".join(to_lines(shown.details()))
     assert "take 0.5 of ε = 2" in details
-    assert "expected of noisy labels" in details
+    assert "expected in noisy clusters" in details
     assert shown.content["epsilon"] == pytest.approx(2.0)
     cdp.publish(people, out=folder, **asked)
     assert problems(folder) == []
     named = [check.name for check in verify_folder(folder)]
-    assert "the response of clusters costs epsilon 0.5 of 2" in named
+    assert "private clusters cost epsilon 0.5 of 2" in named
     (record,) = ledger.releases()
     assert record.guarantee.neighbours == "replace-one-cluster-and-outcome"
     assert record.guarantee.epsilon == pytest.approx(2.0)
-    assert [float(one.atoms[0].loss) for one in record.losses] == pytest.approx([0.5, 1.5])
+    assert [float(one.atoms[0].loss) for one in record.terms.losses()] == pytest.approx([0.5, 1.5])
     release, found = cdp.read_release(folder), cdp.estimate(folder)
     assert TOGETHER in repr(release)
     assert "within regions, ε = 2" in str(found)
@@ -315,7 +315,7 @@ def test_a_release_killed_after_its_labels_goes_on_with_them(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "take_pilots", stop)
+        patch.setattr(stages, "take_pilots", stop)
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(people, out=tmp_path / "out", **asked)
     (record,) = ledger.releases()

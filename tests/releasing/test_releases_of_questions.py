@@ -172,7 +172,7 @@ def test_a_resumed_release_of_questions_is_the_same_one(
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(table, out=tmp_path / "out", **given)
     (unfinished,) = ledger.releases()
-    assert unfinished.outcomes == ("visit", "sale", "rounds")
+    assert unfinished.terms.outcome_names == ("visit", "sale", "rounds")
     assert unfinished.guarantee.epsilon == pytest.approx(2)
     kept = ledger.resume(unfinished.release_id).recall("drawn")
     assert kept is not None

@@ -89,7 +89,7 @@ def test_counts_by_batches_are_those_of_the_whole(most: int, rng: np.random.Gene
         assert limit == 2**64 - 1
         np.testing.assert_array_equal(found, hashes[order])
         np.testing.assert_array_equal(counts, expected[distinct.to_numpy()[order]])
-        assert counter.reveals_outcome() == judge(values, outcomes) == counts_reveal_outcome(counts)
+        assert judge(values, outcomes) == counts_reveal_outcome(counts)
 
 
 def test_of_many_values_all_rows_of_some_are_counted(rng: np.random.Generator) -> None:

@@ -68,7 +68,7 @@ def test_the_mean_of_a_number_is_unbiased_over_releases(
     shape: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the clipped number. Fails on correct code with probability ALPHA = 1e-6."""
-    # On the lattice of single cents, so that nothing is quantised.
+    # On the lattice of single cents, so that nothing is quantized.
     spend = np.minimum(np.round(SHAPES[shape](rng), 2), 50)
     visit = (spend > 0).astype(np.float64)
     table = batch_of({"visit": pl.Series(visit), "spend": pl.Series(spend)}, N_UNITS)

@@ -20,7 +20,7 @@ from clusterdp.rows import questions
 from clusterdp.rows.encoding import QuestionEncoder, RowEncoder
 from clusterdp.rows.keys import KeyRing, ReleaseKey, UnitIds, fold_numbers, response_key
 from clusterdp.rows.questions import QuestionRule
-from clusterdp.rows.tally import CountPlan, CountRequest
+from clusterdp.rows.tally import CountRequest, Tally
 from clusterdp.spec.columns import Columns, question_names
 from joint_enumeration import category_chances
 from two_questions import ASKED, COLUMNS, SPACES, asked_of_some, some_table
@@ -283,12 +283,10 @@ def test_what_is_counted_of_some_has_a_section_of_its_own(rng: np.random.Generat
     for asking, more in ((None, (0, 3)), (RULE, (3, 3))):
         encoder = RowEncoder.for_spaces(COLUMNS, SPACES, cells, asking, clip=False)
         wanted = [CountRequest(counts=True, rounded=True)] * 2
-        counters = CountPlan.from_requests(encoder, layout, wanted).questions
-        assert [one.width - one.n_categories for one in counters] == list(more)
-        counters = CountPlan.from_requests(
-            encoder, layout, [CountRequest(rounded=True)] * 2
-        ).questions
-        assert all(one.width == one.n_categories for one in counters)
+        counters = Tally(encoder, layout, wanted).questions
+        assert [one.table.shape[1] - one.n_categories for one in counters] == list(more)
+        counters = Tally(encoder, layout, [CountRequest(rounded=True)] * 2).questions
+        assert all(one.table.shape[1] == one.n_categories for one in counters)
 
 
 def test_several_questions_need_a_rule(rng: np.random.Generator) -> None:

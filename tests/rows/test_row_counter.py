@@ -14,7 +14,7 @@ from clusterdp.outcomes.declaration import declare
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.tally import CountPlan, CountRequest
+from clusterdp.rows.tally import CountRequest, Tally
 from clusterdp.spec.columns import Columns
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def test_what_is_counted(mechanism: cdp.Mechanism, *, sums: bool, counts: bool) 
     prepared = prepare(table, columns=COLUMNS, spaces=(space,))
     encoder = RowEncoder.for_spaces(COLUMNS, (space,), prepared.encoder, clip=False)
     asked = asked_of(mechanism, prepared.layout)
-    (counter,) = CountPlan.from_requests(encoder, prepared.layout, [asked]).questions
-    assert counter.sums == sums
+    (counter,) = Tally(encoder, prepared.layout, [asked]).questions
+    assert bool(counter.n_sums) == sums
     assert bool(counter.rounding_keys) == counts
-    assert counter.width == space.n_categories * (1 + counts) + 4 * sums
+    assert counter.table.shape[1] == space.n_categories * (1 + counts) + 4 * sums
 
 
 def test_sums_of_numbers_are_those_of_the_table(rng: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterdp.rows.id_order import sorted_rows
+from clusterdp.rows.ids import sorted_rows
 
 # Few letters, long shared beginnings and the byte that short text is filled with: many ties.
 _TEXTS = st.tuples(

@@ -115,7 +115,7 @@ def test_every_number_is_read_back(number: float) -> None:
         ("51,55 \u20ac", "a currency sign or a unit"),
         ("EUR 51.55", "a currency sign or a unit"),
         ("7 kg", "a currency sign or a unit"),
-        ("unknown", "values that are no numbers"),
+        ("unknown", "values that are not numbers"),
     ],
 )
 def test_the_kind_of_trouble_is_named(text: str, named: str) -> None:

@@ -15,9 +15,9 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import DRAWN, LOOKED, Event, NoJournal, pack_entry
-from clusterdp.releasing.pipeline import run as run_pipeline
 from clusterdp.releasing.prepare import OpenTable
 from clusterdp.releasing.prepare import prepare as prepare_release
+from clusterdp.releasing.stages import run as run_pipeline
 from clusterdp.releasing.targets import FolderTarget
 from clusterdp.spec.columns import Columns
 from clusterdp.storage.folder import LocalFolder

@@ -101,7 +101,7 @@ def test_no_sqlite_database_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "t.db").write_bytes(b"word4321" * 1000)
     asked = ("--query", "select * from people")
     refused = release(f"sqlite:///{tmp_path}/t.db", tmp_path / "out", *asked)
-    assert_refused(refused, "is no SQLite database, or is damaged")
+    assert_refused(refused, "is not a SQLite database, or is damaged")
     refused = release(f"sqlite:///{tmp_path}/none.db", tmp_path / "out", *asked)
     assert_refused(refused, "there is no database")
 

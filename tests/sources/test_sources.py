@@ -155,7 +155,7 @@ REFUSED: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     ),
     "other text": (
         lambda table: put("spend", "4321?")(table.with_columns(pl.col("spend").cast(pl.String))),
-        "column 'spend' (outcome) is text and has values that are no numbers; leave",
+        "column 'spend' (outcome) is text and has values that are not numbers; leave",
     ),
     "a missing arm": (put("treated", None), "'treated'"),
     "a repeated id": (put("user", "00007"), "has duplicate ids"),

@@ -189,4 +189,4 @@ def test_plans_dry_runs_and_segments_take_addresses(
 
 def test_stores_of_spark_alone_are_said_to_be(source: Path) -> None:
     result = release(source, "hdfs://somewhere/out")
-    assert "is on a store that Spark reaches: give engine='spark'" in result.stderr
+    assert "is in object storage that Spark reaches: give engine='spark'" in result.stderr

@@ -13,7 +13,7 @@ from hypothesis import given
 
 import clusterdp as cdp
 from cli_runs import assert_refused, run
-from clusterdp.cli import owner
+from clusterdp.cli.owner import on_terminal
 from clusterdp.spec._experiment_text import named_options, to_toml
 from clusterdp.spec.experiment import ExperimentFile
 from clusterdp.spec.parse import parse
@@ -116,7 +116,37 @@ WRONG = {
     "syntax": ("epsilon = 2", "epsilon = ", "experiment.toml is not TOML"),
     "type of outcome": ('"count"', '"counts"', "line 13: type of 'score' must be one of binary"),
     "key of outcome": ("max = 3", "maximum = 3", "line 13: 'score' of type count has no key"),
-    "no key of outcome": ("max = 3, ", "", "line 13: 'score' of type count needs max"),
+    "no key of outcome": (
+        "max = 3, ",
+        "",
+        "line 13: 'score' of type count needs max, as in max = 5",
+    ),
+    "name in a constraint": (
+        "breakdowns = []",
+        'constraints = ["spend > 0 -> visits"]',
+        "line 17: constraint 'spend > 0 -> visits' uses 'visits', which is not a declared outcome",
+    ),
+    "name in a metric": (
+        "breakdowns = []",
+        'metrics = ["spent > 0"]',
+        "line 17: 'spent>0' uses 'spent', which is not a declared outcome. Did you mean 'spend'?",
+    ),
+    "too many values": (
+        "max = 3",
+        "max = 200",
+        "line 13: outcome",
+    ),
+    "its fix": (
+        "max = 3",
+        "max = 200",
+        "Fix: declare 'score', which has 201, as type = \"number\", range = [0, 200]",
+    ),
+    "source": ("t.parquet", "u.parquet", "line 3: there is no file"),
+    "ledger": (
+        "epsilon = 2",
+        'epsilon = 2\nledger = "no.db"\npopulation = "us"',
+        "line 22: There is no ledger",
+    ),
     "range": ("[0, 200]", "[0]", "line 12: range of 'spend' must be two numbers"),
     "empty range": (
         "[0, 200]",
@@ -132,7 +162,7 @@ WRONG = {
     "arm": ('arm = "treated"', 'arm = "treatd"', "line 6: There is no column 'treatd'"),
     "no label": ('arm = "treated"', 'arm = "treated"\ncontrol = []', "line 7: control"),
     "primary": ('primary = "spend"', 'primary = "sale"', "line 16: primary must be one of"),
-    "shares": ("1 = 0.5", "2 = 0.5", "line 8: arm_shares reads"),
+    "shares": ("1 = 0.5", "2 = 0.5", "line 8: shares under [table] must be"),
 }
 
 
@@ -225,9 +255,27 @@ def test_a_terminal_is_asked(
     released = run("release", file, *flags, typed=f"{typed}\n")
     assert (file.parent / "published").exists() == published
     assert released.exit_code == (0 if published else 2)
-    # On standard output: what is written to standard error is muted while libraries run.
-    assert ("Publish? [y/N]" in released.stdout) != bool(flags)
+    # On standard error, so that it is seen where the output goes to a file.
+    assert ("Publish? [y/N]" in released.stderr) != bool(flags)
+    assert "Publish?" not in released.stdout
     assert ("Nothing was published." in released.stdout) != published
+
+
+def test_an_answer_that_is_none_is_asked_for_again(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("plan", file)
+    monkeypatch.setattr("clusterdp.cli.owner.on_terminal", lambda: True)
+    released = run("release", file, typed="maybe\ny\n")
+    assert "Answer y (yes) or n (no)." in released.stderr
+    assert released.stderr.count("Publish? [y/N]") == 2
+    assert (file.parent / "published").exists()
+
+
+def test_the_owner_is_asked_wherever_the_output_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
+    assert on_terminal()
 
 
 def test_a_script_is_not_asked(file: Path) -> None:
@@ -235,11 +283,3 @@ def test_a_script_is_not_asked(file: Path) -> None:
     released = run("release", file)
     assert released.exit_code == 0
     assert "Publish?" not in released.stdout
-
-
-def test_an_owner_is_asked_also_where_output_is_piped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`clusterdp release experiment.toml | tee log` published without a question."""
-    for is_there in (True, False):
-        monkeypatch.setattr("sys.stdin.isatty", lambda is_there=is_there: is_there)
-        monkeypatch.setattr("sys.stdout.isatty", lambda: False)
-        assert owner.on_terminal() is is_there

@@ -15,12 +15,12 @@ from hypothesis import given
 import clusterdp as cdp
 from clusterdp.channels.cluster_response import ClusterResponse
 from clusterdp.outcomes import declaration
-from clusterdp.planning import outcomes as chosen_outcomes
+from clusterdp.planning import decide
 from clusterdp.planning.decide import Draft
 from clusterdp.spec import experiment as files
 from clusterdp.spec import parse as parsing
 from clusterdp.spec.fields import DECLARED
-from clusterdp.spec.parse import parse, to_options
+from clusterdp.spec.parse import parse
 from clusterdp.spec.terms import Terms
 from requests_asked import asked_for
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @given(asked_for())
 def test_options_give_the_request_back(given: dict[str, Any]) -> None:
     request = parse(given)
-    written = to_options(request)
+    written = request.options.to_dict()
     assert parse(written) == request
     assert set(written) <= set(DECLARED)
     lines = [f"{name} = {json.dumps(value)}" for name, value in written.items()]
@@ -93,7 +93,7 @@ def test_a_release_by_a_plan_reads_every_text_once(
     watch(files, "parse_options")  # of a lock
     watch(parsing, "declare")
     watch(declaration, "declare")  # of what a manifest has as text
-    watch(chosen_outcomes, "categories_on")
+    watch(decide, "categories_on")
     watch(Draft, "from_request")
     watch(ClusterResponse, "for_epsilon")
     watch(Terms, "from_questions")

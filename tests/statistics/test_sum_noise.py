@@ -70,7 +70,6 @@ def test_planned_variances_are_those_of_the_noise(space: Categories) -> None:
         planned = sum_variances(space, epsilons, kind.largest_weight)
         assert np.isinf(planned[0]).all()
         for epsilon, variances in zip(epsilons[1:], planned[1:], strict=True):
-            of_noise = [
-                kind(epsilon=epsilon).variance(space, metric) for metric in range(len(variances))
-            ]
+            noise = kind(epsilon=epsilon).noise(space)
+            of_noise = [noise.variance(space, metric) for metric in range(len(variances))]
             assert variances == pytest.approx(of_noise, rel=1e-9)

@@ -76,7 +76,7 @@ def test_what_is_visible_is_spent_and_the_release_is_finished(
     with monkeypatch.context() as faulty:
         failing(faulty, "units.parquet")
         told = spend(source, out, ledger)
-    hint = "cannot be reached The budget stays reserved; finish with: clusterdp release"
+    hint = "cannot be reached The budget stays reserved. Resume with: clusterdp release"
     assert told.exit_code == 2
     assert hint in " ".join(told.stderr.split())
     assert status(ledger) == ["drawn"]

@@ -17,7 +17,7 @@ import polars as pl
 from clusterdp.cells.layout import stratified_weights
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.keys import KeyRing, ReleaseKey
-from clusterdp.rows.tally import CountPlan, Tally
+from clusterdp.rows.tally import Tally
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE
 
@@ -106,9 +106,8 @@ class NeighbourTables:
         """What noise is added to where a unit has these outcomes, but for counts of categories."""
         layout = self.prepared.layout
         encoder, keys = self.prepared.table.encoder(self.prepared.encoder), KeyRing(KEY)
-        plan = CountPlan.from_requests(encoder, layout, [asked_of(mechanism, layout)])
-        tally = Tally(plan)
-        tally.add(plan.encoder(self._with_outcomes(unit, row), keys), keys)
+        tally = Tally(encoder, layout, [asked_of(mechanism, layout)])
+        tally.add(tally.encoder(self._with_outcomes(unit, row), keys), keys)
         (totals,) = tally.totals
         found = []
 

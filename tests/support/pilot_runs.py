@@ -15,7 +15,7 @@ from clusterdp.owner.job import python_job
 from clusterdp.planning.decide import Draft
 from clusterdp.releasing import stages
 from clusterdp.releasing.journal import DRAWN, LOOKED, Event, NoJournal
-from clusterdp.releasing.pipeline import run
+from clusterdp.releasing.stages import run
 from clusterdp.releasing.targets import FolderTarget
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.pilot import NoisyPilot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,12 +22,26 @@ EVERYWHERE = {
     r"all at once": "simultaneous",
     r"suspicion|suspects\b": "how sure a reader is",
     r"next to nothing|means? little|hold together|holds together": "say what is",
-    r"carr(y|ies|ied) out": "publish, run",
+    r"carr(y|ies|ied)( it)? out": "publish, run",
     r"false alarms?": "false positive",
     r"kept columns?": "passthrough column",
     r"privacy share": "variance due to privacy",
     r"judged together": "multiple-testing family",
     r"wherever the data": "data sources",
+    r"\bwhatever\b": "any, all",
+    r"\balike\b": "equally, the same",
+    r"\bbeside\b": "next to",
+    r"\banew\b": "again",
+    r"\bas drawn\b": "(delete)",
+    r"\btells?\b": "shows, identifies",
+    r"\b(is|are|was|were) of[.,;:]": "name what it describes",
+    r"\bcut by\b": "segment by",
+    r"\b(arm|control|treatment) errors?\b": "treatment SE, control SE",
+    r"shared? out\b": "divide",
+    r"clusters (take|give)s? off": "variance reduction from stratification",
+    r"\bholdouts?\b": "held-out fold",
+    r"\ba look\b(?! at|-up)": "pilot histogram",
+    r"--(keep|look|implies|reference|for|holdout|spec)\b(?!-)": "the option's new name",
 }
 # In prose that people read on purpose: documents and pages, outside code.
 IN_PROSE = {
@@ -36,7 +52,11 @@ IN_PROSE = {
     r"\bchannels?\b": "randomizer",
     r"\bnets?\b": "safety check",
     r"debiased outcomes?": "debiased column",
-    r"cut by\b": "segment by",
+    r"noisy labels?": "noisy cluster",
+    r"\bcategor(y|ies)\b": "outcome combination",
+    r"\bimplications?\b": "constraint",
+    r"\bnotices?\b": "owner-only warning",
+    r"\bcommitted\b": "published",
     r"std errors?": "standard error (SE)",
     r"outcome spaces?": "allowed values",
     r"colour|behaviour|honour|centre\b|\bgrey\b|optimis|minimis|labelled": "American",
@@ -64,3 +84,23 @@ def without_code(text: str) -> str:
     text = fences.sub(lambda found: "\n" * found[0].count("\n"), text)
     text = re.sub(r"`[^`\n]+`", "``", text)
     return re.sub(r"\]\([^)\s]+\)", "]()", text)
+
+
+def messages(code: str) -> Iterator[str]:
+    """The texts of a module that are not docstrings: messages, help and names that people see."""
+    tree = ast.parse(code)
+    alone = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    for one in ast.walk(tree):
+        if not isinstance(one, ast.Constant) or not isinstance(one.value, str):
+            continue
+        if id(one) not in alone and " " in one.value.strip():
+            yield one.value
+
+
+def docstrings(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """The docstrings of a function, or of a class and what is public in it."""
+    yield name, inspect.getdoc(value) or ""
+    if inspect.isclass(value):
+        for member in sorted(vars(value)):
+            if not member.startswith("_"):
+                yield f"{name}.{member}", inspect.getdoc(getattr(value, member, None)) or ""

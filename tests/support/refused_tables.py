@@ -45,7 +45,7 @@ REFUSALS = {
     ),
     "a text that is no number": Refusal(
         lambda t: some("clicks", "about 4321")(t.with_columns(pl.col("clicks").cast(str))),
-        "'clicks' (outcome) is text and has values that are no numbers",
+        "'clicks' (outcome) is text and has values that are not numbers",
     ),
     "outside": Refusal(some("clicks", 4321), "has values outside the allowed values"),
     "repeated": Refusal(some("user", 4321), "has duplicate ids in 2 rows"),
@@ -91,7 +91,7 @@ REFUSALS = {
     ),
     "a number is missing": Refusal(
         lambda t: some("spend", None)(with_visits(t)),
-        "'visit', 'sale', 'spend' (outcomes) have missing values;",
+        "one or more of the outcomes 'visit', 'sale', 'spend' has missing values;",
         SEVERAL,
     ),
     "no rows": Refusal(lambda t: t.head(0), "the table has no rows"),

@@ -9,8 +9,7 @@ import polars as pl
 
 import clusterdp as cdp
 from clusterdp.estimation.effects.effect import EffectTarget
-from clusterdp.estimation.effects.families import VARYING, with_families
-from clusterdp.estimation.effects.findings import Origin
+from clusterdp.estimation.effects.findings import VARYING, Origin, with_families
 
 if TYPE_CHECKING:
     import numpy as np

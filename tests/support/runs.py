@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._progress import NoProgress
-from clusterdp.releasing import pipeline
+from clusterdp.releasing import stages
 from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.stages import ReleaseState
@@ -61,7 +61,7 @@ def write_release(
 ) -> tuple[str, ...]:
     """Release a table into a folder; more is as in `run`."""
     spec = spec_for(opened, mechanisms)
-    return pipeline.run(opened, spec, FolderTarget(target), progress=progress, **more)
+    return stages.run(opened, spec, FolderTarget(target), progress=progress, **more)
 
 
 write_with = write_release
@@ -75,7 +75,7 @@ def release_in_memory(
 ) -> cdp.Release:
     """Release a table in memory."""
     spec, journal = spec_for(opened, mechanisms), NoJournal(key)
-    return pipeline.run(opened, spec, MemoryTarget(), journal=journal, add_noise=add_noise)
+    return stages.run(opened, spec, MemoryTarget(), journal=journal, add_noise=add_noise)
 
 
 def run_release(

@@ -9,12 +9,13 @@ import numpy as np
 
 from clusterdp.cells.layout import Breakdown, Layout
 from clusterdp.estimation.effects.effect import EffectTarget, to_effect
-from clusterdp.estimation.means.arms import to_means, weigh
+from clusterdp.estimation.means.arms import to_means
 from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import declared_noise
 from clusterdp.estimation.means.responses import ProfileSums, ResponseValues
 from clusterdp.estimation.means.sums import WeightedSums, of_fold
-from clusterdp.estimation.metrics.base import SegmentEffect
+from clusterdp.estimation.means.weights import weigh
+from clusterdp.estimation.metrics.base import ArmPairMeans, SegmentEffect
 from clusterdp.estimation.reading.profiles import Profiles, spread_cells
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
@@ -73,8 +74,7 @@ class SegmentRelease:
         return SegmentEffect(
             value=to_effect(arrays, of, weights.sizes.sum(axis=0)),
             arrays=arrays,
-            sampling=float(means.sampling.sum()),
-            found=found,
+            means=ArmPairMeans(found, means),
             n_units=int(part.sizes.sum()),
         )
 

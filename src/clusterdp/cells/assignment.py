@@ -46,8 +46,8 @@ def parse_by_label(
         label, _, value = entry.rpartition("=")
         if label not in labels or label in found:
             raise ParameterError(
-                f"{parameter} reads {syntax}; {entry!r} names none of {', '.join(labels)}, or one "
-                "of them twice"
+                f"{parameter} must be {syntax}; {entry!r} names none of {', '.join(labels)}, or "
+                "one of them twice"
             )
         found[label] = value
     missing = [label for label in labels if label not in found]
@@ -134,7 +134,7 @@ def expected_sizes(
         arm_sizes: How many units each arm has, which is public.
         response: K; axes `[group, label]`.
         shares: The declared share of each group.
-        probs: Declared probabilities of arms, axes `[group, arm]`; None if they are alike.
+        probs: Declared probabilities of arms, axes `[group, arm]`; None if they are the same.
     """
     groups = shares[:, np.newaxis] * (np.ones((1, len(arm_sizes))) if probs is None else probs)
     cells = response.T @ (groups / groups.sum(axis=0)) * np.asarray(arm_sizes)

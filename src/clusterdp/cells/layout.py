@@ -36,15 +36,15 @@ EVERYONE = "everyone"
 _LABELS_SHOWN = 5
 
 
-def units_in_words(n_units: int, n_clusters: int) -> str:
+def units_in_words(n_units: int, n_clusters: int, unit: str = "unit") -> str:
     """Units, and their clusters if there are any: `600 units in 5 clusters`."""
     within = f" in {counted(n_clusters, 'cluster')}" if n_clusters else ""
-    return counted(n_units, "unit") + within
+    return counted(n_units, unit) + within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Breakdown:
-    """Groups of units by public columns that effects are going to be cut by.
+    """Groups of units by public columns that analysts will segment by.
 
     Attributes:
         columns: The columns; several are crossed.
@@ -82,7 +82,7 @@ class AssignedGroups(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @classmethod
     def from_sizes(cls, arms: Sequence[int], sizes: Sequence[int]) -> AssignedGroups:
-        """Groups by their arms and numbers of units; the same whatever their order."""
+        """Groups by their arms and numbers of units; the same in any order."""
         found = []
         for arm in range(max(arms) + 1):
             mine = [size for one, size in zip(arms, sizes, strict=True) if one == arm]
@@ -112,7 +112,7 @@ class Layout:
         arms: Arm labels, in the order of the second axis.
         control: The position of the control arm in `arms`.
         sizes: n_{a,c}, the number of units in each cell; axes `[cluster, arm]`.
-        breakdowns: What effects are going to be cut by.
+        breakdowns: What analysts will segment by.
         folds: How many public folds units are in, by a hash of their ids.
         arm_shares: The share of units that each arm was planned to have; None if none was declared.
         assigned: The groups that were assigned to arms as a whole; None if units were.
@@ -300,7 +300,7 @@ def stratified_weights(layout: Layout, noise_in_rows: float) -> IntArray:
 
 
 def _cap(inverse: FloatArray, sizes: IntArray, noise_in_rows: float) -> float:
-    """The cap κ that minimises N·κ² + Σ n(w − κ)², the sum over the cells with w > κ.
+    """The cap κ that minimizes N·κ² + Σ n(w − κ)², the sum over the cells with w > κ.
 
     If the k largest weights exceed it, it is Σ n·w/(N + Σ n) over these. That rises with k as long
     as the next weight exceeds it, so it is the largest over k.

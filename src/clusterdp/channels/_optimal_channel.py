@@ -1,4 +1,11 @@
-"""The optimal channel in integers: what bounds it, its design, and its published table."""
+"""The optimal channel in integers: what bounds it, its design, and its published table.
+
+**What its outputs must count as**, so that their mean is a given function of the category: a
+function f can be decoded if it is in the span of the channel: f(y) = Σ_s P(s|y)·g(s) for some g. Of
+all such g the one of least variance under a prior is g = D⁻¹Q(Q'D⁻¹Q)⁺f, with Q[s, y] = P(s|y) and
+D the probabilities of outputs under that prior. Where f is not in the span, the same formula gives
+the nearest function that is, and the residual is the difference.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channels._decoding import decode_functions, residuals
 from clusterdp.channels.base import TABLE_TOTAL
 from clusterdp.channels.sampling import TableSampler
 from clusterdp.errors import FormatError, notify_owner
@@ -26,32 +32,64 @@ if TYPE_CHECKING:
     from clusterdp.privacy.accounting import LossAtom
     from clusterdp.statistics.base import Arrays
 
+    Design = tuple[IntArray, FloatArray, float]
+
+
+# Singular values below this share of the largest are taken as 0.
+_RANK_TOLERANCE = 1e-9
+# Each repetition takes away what rounding to doubles left of the residual.
+_REPETITIONS = 3
+
+
+def decode_functions(
+    table: IntArray, prior: FloatArray, functions: FloatArray, near: FloatArray | None = None
+) -> FloatArray:
+    """What outputs count as in functions of the category; axes `[function, released]`.
+
+    It is the decoding of least variance; or, near what outputs should count as, the one that moves
+    them least. Impossible outputs count as 0. Where a function is not in the span, `residuals` are
+    not 0.
+
+    Args:
+        table: P in integers over TABLE_TOTAL; axes `[true, released]`.
+        prior: How likely categories are thought to be, above 0; axes `[category]`.
+        functions: f; axes `[function, category]`.
+        near: What is moved, axes as those of the result; None for nothing.
+    """
+    inverse = _inverse(table, prior)
+    outputs = np.zeros((len(functions), table.shape[1])) if near is None else near
+    for _ in range(_REPETITIONS):
+        outputs = outputs - residuals(table, outputs, functions) @ inverse.T
+    return outputs
+
+
+def residuals(table: IntArray, outputs: FloatArray, functions: FloatArray) -> FloatArray:
+    """E[output | category] − f, in long doubles as they add up; axes `[function, category]`.
+
+    Axes before those of `table`, which must be `[..., true, released]`, are kept in front.
+    """
+    weights = table.astype(np.longdouble)[..., np.newaxis, :, :]
+    means = (weights * outputs[..., :, np.newaxis, :]).sum(axis=-1) / TABLE_TOTAL
+    return np.asarray(means - functions, dtype=np.float64)
+
+
+def _inverse(table: IntArray, prior: FloatArray) -> FloatArray:
+    """D⁻¹Q(Q'D⁻¹Q)⁺; axes `[released, category]`."""
+    channel = table / TABLE_TOTAL
+    scale = np.sqrt(np.maximum(prior, 0.0) @ channel)
+    possible = scale > 0
+    scaled = channel[:, possible] / scale[possible]
+    left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
+    spanned = sizes > _RANK_TOLERANCE * sizes[0]
+    inverse = np.zeros(table.T.shape)
+    inverse[possible] = (right[spanned].T / sizes[spanned]) @ left[:, spanned].T
+    inverse[possible] /= scale[possible, np.newaxis]
+    return inverse
+
 
 # The columns of an output: its number within the channel, what it counts as in every metric, and
 # its weight for every category.
 _RESPONSE, _DECODE, _WEIGHTS = "response", "decode", "weights"
-
-
-def write_channels(tables: IntArray, outputs: FloatArray) -> pl.DataFrame:
-    """The table, from arrays as in `OptimalChannel`.
-
-    `weights` follow the order of the categories: P(response | category) is weight / 2^48. `decode`
-    follows the order of the metrics.
-    """
-    import polars as pl
-
-    n_channels, n_categories, n_outputs = tables.shape
-    possible = tables.any(axis=1).ravel()
-    weights = tables.swapaxes(1, 2).reshape(-1, n_categories)
-    decode = outputs.swapaxes(1, 2).reshape(-1, outputs.shape[1])
-    return pl.DataFrame(
-        {
-            "channel": np.repeat(np.arange(n_channels), n_outputs)[possible],
-            _RESPONSE: np.tile(np.arange(n_outputs), n_channels)[possible],
-            _DECODE: pl.Series(decode[possible]).arr.to_list(),
-            _WEIGHTS: pl.Series(weights[possible]).arr.to_list(),
-        }
-    )
 
 
 def read_channels(
@@ -72,10 +110,8 @@ def read_channels(
     tables = np.zeros((len(by_channel), n_categories, n_outputs), dtype=np.int64)
     outputs = np.zeros((len(by_channel), n_metrics, n_outputs))
     for channel, one in enumerate(by_channel):
-        weights = one[_WEIGHTS].list.to_array(n_categories).to_numpy()
-        tables[channel, :, : len(one)] = weights.T
-        decode = one[_DECODE].list.to_array(n_metrics).to_numpy()
-        outputs[channel, :, : len(one)] = decode.T
+        tables[channel, :, : len(one)] = one[_WEIGHTS].list.to_array(n_categories).to_numpy().T
+        outputs[channel, :, : len(one)] = one[_DECODE].list.to_array(n_metrics).to_numpy().T
     groups = of_cells.to_numpy().reshape(layout.sizes.shape)
     if groups.min() < 0 or groups.max() >= len(by_channel):
         raise FormatError("a cell names a randomizer that is missing")
@@ -102,9 +138,9 @@ def _check_channels(listed: pl.DataFrame, n_metrics: int, n_categories: int) -> 
     weights = listed[_WEIGHTS].explode(empty_as_null=False)
     possible = listed[_WEIGHTS].list.max() > 0
     if not (weights.is_between(0, TABLE_TOTAL).all() and possible.all()):
-        raise FormatError("the randomizers have weights that are no probabilities")
+        raise FormatError("the randomizers have weights that are not probabilities")
     if not (listed[_DECODE].explode(empty_as_null=False).abs() < LARGEST_VALUE).all():
-        raise FormatError("the randomizers have outputs that are no numbers")
+        raise FormatError("the randomizers have outputs that are not numbers")
     steps = listed["channel"].diff().drop_nulls()
     follow = listed["channel"][0] == 0 and steps.is_in([0, 1]).all()
     numbered = listed.select(pl.int_range(pl.len()).over("channel") == pl.col(_RESPONSE))
@@ -123,8 +159,8 @@ _MORE_ROOM = (1.0, 30.0, 1000.0)
 # Singular values below this share of the largest are taken as 0: such directions are mostly noise.
 _LEAST_SINGULAR = 1e-2
 _NONE_FOUND = (
-    "the solver found no randomizer of least variance for some cells; a plain one takes its "
-    "place, equally private and unbiased, with more variance"
+    "no optimal randomizer was found for some cells. A plain one is used there: equally private "
+    "and unbiased, with more variance"
 )
 
 
@@ -218,7 +254,7 @@ class OptimalChannel:
         return replace(self, groups=groups)
 
     def used(self) -> OptimalChannel:
-        """The channels that a cell has, numbered anew."""
+        """The channels that a cell has, numbered again."""
         kept, groups = np.unique(self.groups, return_inverse=True)
         n_outputs = int(self.possible()[kept].any(axis=0).sum())
         return replace(
@@ -256,8 +292,25 @@ class OptimalChannel:
         return [pl.Series("channel", self.groups.ravel())]
 
     def channels_table(self) -> pl.DataFrame:
-        """The published table of channels."""
-        return write_channels(self.tables, self.outputs)
+        """The published table of channels.
+
+        `weights` follow the order of the categories: P(response | category) is weight / 2^48.
+        `decode` follows the order of the metrics.
+        """
+        import polars as pl
+
+        n_channels, n_categories, n_outputs = self.tables.shape
+        possible = self.possible().ravel()
+        weights = self.tables.swapaxes(1, 2).reshape(-1, n_categories)
+        decode = self.outputs.swapaxes(1, 2).reshape(-1, len(self.values))
+        return pl.DataFrame(
+            {
+                "channel": np.repeat(np.arange(n_channels), n_outputs)[possible],
+                _RESPONSE: np.tile(np.arange(n_outputs), n_channels)[possible],
+                _DECODE: pl.Series(decode[possible]).arr.to_list(),
+                _WEIGHTS: pl.Series(weights[possible]).arr.to_list(),
+            }
+        )
 
     def bias(self) -> FloatArray:
         """E[debiased | true] − true, without rounding to doubles; `[channel, metric, true]`."""
@@ -322,8 +375,6 @@ class OptimalBound:
 # A channel in integers: its table `[true, released]`, what outputs count as `[metric, released]`,
 # sorted by the first metric, and its gap. The variance is at most this share above the least
 # possible, before rounding; it is infinite if no bound is known.
-if TYPE_CHECKING:
-    Design = tuple[IntArray, FloatArray, float]
 
 
 def design_optimal(
@@ -359,13 +410,13 @@ def design_one(
     # Only owners design channels: readers of one do not load the solver.
     from clusterdp.channels._solver.staircases import design_staircase, plain_design
 
-    # Noise is drawn by now: whatever the solver does, there is a channel.
+    # Noise is drawn by now, so there must be a channel even if the solver fails.
     plain = *plain_design(prior, values, bound.max_ratio), np.inf
     n_categories = values.shape[1]
     # Rounding moves the probabilities of an output by a few units: room is left for that.
     n_outputs = (1 + len(values)) * n_categories
     room = 1e-12 + 8 * n_outputs**2 * float(bound.max_ratio) / TABLE_TOTAL
-    reveal_weight = bound.reveal_weight if bound.reveal_weight >= _LEAST_REVEAL else 0
+    reveal_weight = _reveal_weight(bound)
     for factor in _MORE_ROOM:
         ratio = float(bound.max_ratio) * (1 - factor * room)
         if ratio <= 1:
@@ -384,6 +435,25 @@ def design_one(
     if np.ptp(values, axis=1).any():
         notify_owner(_NONE_FOUND)
     return plain
+
+
+def _reveal_weight(bound: OptimalBound) -> int:
+    """What each outcome spends on revealing it; none where that is too little to be of use."""
+    return bound.reveal_weight if bound.reveal_weight >= _LEAST_REVEAL else 0
+
+
+def near_noise(
+    prior: FloatArray, values: FloatArray, weights: FloatArray, bound: OptimalBound
+) -> FloatArray | None:
+    """The noise of about the channel that `design_one` finds; axes `[metric, category]`."""
+    from clusterdp.channels._solver import staircases
+
+    delta = _reveal_weight(bound) / TABLE_TOTAL
+    ratio = float(bound.max_ratio)
+    try:
+        return staircases.near_noise(values, prior, weights, ratio=ratio, delta=delta)
+    except np.linalg.LinAlgError:  # a decomposition that does not converge
+        return None
 
 
 def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatArray) -> float:

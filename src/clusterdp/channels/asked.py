@@ -5,7 +5,7 @@ question's channel, and its debiased outcome is ỹ. For every unit let
 
     u = c + 1{asked}·(ỹ − c)/π
 
-Then E[u | y] = y whatever the centre c, and Var(u | y) = v/π + (1/π − 1)(y − c)², v the noise of ỹ.
+Then E[u | y] = y for any center c, and Var(u | y) = v/π + (1/π − 1)(y − c)², v the noise of ỹ.
 So a question is as a channel that everyone goes through, in which "not asked" says nothing, and all
 that is known of channels holds for it. A centre that is wrong by d adds (1/π − 1)d² per unit.
 """

@@ -1,7 +1,7 @@
 """Private clusters: each unit's label through k-ary response, in integers.
 
 A unit of label c is given c with probability `own`/2^52 and each other label with probability
-`other`/2^52. Whatever follows from the given labels, sizes of cells among it, then costs
+`other`/2^52. All that follows from the given labels, such as sizes of cells, then costs
 ε₁ = ln(own/other) as far as labels go.
 """
 

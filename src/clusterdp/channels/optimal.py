@@ -14,6 +14,7 @@ from clusterdp.channels._optimal_channel import (
     OptimalBound,
     OptimalChannel,
     design_optimal,
+    near_noise,
     read_channels,
 )
 from clusterdp.channels.base import (
@@ -70,7 +71,7 @@ class DesignedRows(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "prior", _checked_prior(self.prior))
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside their strength or the budget."""
+        """What an owner gives to get these rows, in addition to their strength or the budget."""
         return {} if self.prior is None else {"prior": list(self.prior)}
 
 
@@ -136,8 +137,19 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
         weights = tuple(self.metric_weights(space).tolist())
         return _remembered_design(tuple(prior), space, weights, self.bound(space))
 
+    def near_noise(self, space: CategorySpace) -> FloatArray:
+        """The noise of about that channel, for plans; axes `[metric, category]`."""
+        prior = with_every_outcome(self.public_prior(space))
+        weights = tuple(self.metric_weights(space).tolist())
+        found = _remembered_noise(tuple(prior), space, weights, self.bound(space))
+        if found is None:  # as where the solver gives up
+            channel = self.public_channel(space)
+            metrics = range(len(channel.values))
+            return np.stack([channel.noise_variance(metric)[0] for metric in metrics])
+        return found
+
     def plain_channel(self, space: CategorySpace) -> OptimalChannel:
-        """A channel in closed form that costs as much, and is public whatever was counted."""
+        """A channel in closed form that costs as much, and is public for any counts."""
         from clusterdp.channels._solver.staircases import plain_design
 
         values = space.metric_values()
@@ -160,8 +172,7 @@ class OptimalRows(DesignedRows, frozen=True, kw_only=True, tag_field="channel", 
         """One channel for every cell; or, with noisy counts, the best of some for each cell."""
         if histogram is None:
             one = self.public_channel(space)
-            everywhere = np.zeros(layout.sizes.shape, dtype=np.int64)
-            return one.with_groups(everywhere)
+            return one.with_groups(np.zeros(layout.sizes.shape, dtype=np.int64))
         priors = learn_priors(histogram, self.public_prior(space))
         chosen_for = representative_priors(priors.reshape(-1, space.n_categories), MOST_CHANNELS)
         channel, _ = _design(chosen_for, space, self.metric_weights(space), self.bound(space))
@@ -269,7 +280,7 @@ class OptimalBudget(DesignedRows, frozen=True, kw_only=True, tag_field="channel"
 def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
     numbers = tuple(float(number) for number in prior)
     if not all(math.isfinite(number) and number >= 0 for number in numbers) or not any(numbers):
-        raise ParameterError("a prior is made of numbers of at least 0 that are not all 0")
+        raise ParameterError("a prior must have numbers of at least 0, and not all 0")
     total = math.fsum(numbers)
     if math.isclose(total, 1.0, rel_tol=1e-12):  # as it is, so that it reads as it was written
         return numbers
@@ -284,6 +295,17 @@ def _design(
     tables, outputs, gap = design_optimal(priors, values, weights, bound)
     groups = np.arange(len(priors))[np.newaxis]
     return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values), gap
+
+
+@lru_cache(maxsize=1024)
+def _remembered_noise(
+    prior: tuple[float, ...],
+    space: CategorySpace,
+    weights: tuple[float, ...],
+    bound: OptimalBound,
+) -> FloatArray | None:
+    """Plans ask for the noise of the same channels again and again."""
+    return near_noise(np.array(prior), space.metric_values(), np.array(weights), bound)
 
 
 @lru_cache(maxsize=256)

@@ -1,8 +1,8 @@
 """Stage 2: from noisy counts to a prior over outcomes. Post-processing: it costs nothing.
 
 Noisy frequencies of groups are shrunk towards a distribution as far as they are noisy. Frequencies
-of neighbouring outcomes often differ from that distribution alike: a histogram is smooth, and an
-effect moves people to the next value. How alike they are is estimated from the noisy counts
+of neighbouring outcomes often differ from that distribution similarly: a histogram is smooth, and
+an effect moves people to the next value. How similar they are is estimated from the noisy counts
 themselves, so that heaps and single values are not smoothed away.
 
 Cells with similar priors share a channel. Priors are public by then, so sharing costs nothing.
@@ -56,8 +56,8 @@ def shrink_frequencies(
     n_units = sizes[:, np.newaxis].astype(np.float64)
     away = noisy_counts / n_units - centre
     root = np.sqrt(centre * (1 - centre))
-    between, alike = _differences(n_units * away, n_units * root, noise_variance)
-    moved, kept = _best_linear(away, root, noise_variance / n_units**2, between, alike)
+    between, correlation = _differences(n_units * away, n_units * root, noise_variance)
+    moved, kept = _best_linear(away, root, noise_variance / n_units**2, between, correlation)
     nearest = nearest_distribution(centre + moved)
     left = np.maximum(nearest - _NOISE_PART * kept * math.sqrt(noise_variance) / n_units, 0.0)
     # Where noise is larger than all there is, the likeliest outcomes say nothing either.
@@ -84,18 +84,22 @@ def _differences(
     between = np.clip(squares / (root**2).sum(axis=axes, keepdims=True), 0.0, 1.0)
     products = (away[..., 1:] * away[..., :-1]).sum(axis=axes, keepdims=True)
     possible = (root[..., 1:] * root[..., :-1]).sum(axis=axes, keepdims=True)
-    alike = np.divide(
+    correlation = np.divide(
         products / possible, between, out=np.zeros_like(between), where=between > 0
     ).clip(0.0, _MOST_ALIKE)
-    return between, alike
+    return between, correlation
 
 
 def _best_linear(
-    away: FloatArray, root: FloatArray, noise: FloatArray, between: FloatArray, alike: FloatArray
+    away: FloatArray,
+    root: FloatArray,
+    noise: FloatArray,
+    between: FloatArray,
+    correlation: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """S(S + V)⁻¹ times `away`, and the diagonal of S(S + V)⁻¹, with V the variance of the noise.
 
-    The inverse of A is tridiagonal: 1 + a² (1 at the ends) and −a beside it, over 1 − a². So with
+    The inverse of A is tridiagonal: 1 + a² (1 at the ends) and −a next to it, over 1 − a². So with
     T = (1 − a²)A⁻¹ and G = (1 − a²)ρD, S(S + V)⁻¹ = D½(V·T + G)⁻¹G·D⁻½.
 
     Args:
@@ -103,44 +107,45 @@ def _best_linear(
         root: D½; the same axes.
         noise: V; axes `[group, 1]`.
         between: ρ; axes `[..., 1, 1]`.
-        alike: a, the correlation of neighbouring outcomes; the same axes.
+        correlation: a, the correlation of neighbouring outcomes; the same axes.
     """
     shape = np.broadcast_shapes(away.shape, root.shape)
     inside = np.r_[0.0, np.ones(shape[-1] - 2), 0.0]
-    gain = np.broadcast_to((1 - alike**2) * between * root**2, shape)
-    diagonal = noise * (1 + alike**2 * inside) + gain + _TINY
-    beside = np.broadcast_to(-noise * alike, (*shape[:-1], 1))[..., 0]
-    solved, inverse = solve_tridiagonal(diagonal, beside, gain * away / root)
+    gain = np.broadcast_to((1 - correlation**2) * between * root**2, shape)
+    diagonal = noise * (1 + correlation**2 * inside) + gain + _TINY
+    off_diagonal = np.broadcast_to(-noise * correlation, (*shape[:-1], 1))[..., 0]
+    solved, inverse = solve_tridiagonal(diagonal, off_diagonal, gain * away / root)
     return root * solved, inverse * gain
 
 
 def solve_tridiagonal(
-    diagonal: FloatArray, beside: FloatArray, right: FloatArray
+    diagonal: FloatArray, off_diagonal: FloatArray, right: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """M⁻¹·right and the diagonal of M⁻¹, for positive definite matrices M.
 
     Args:
         diagonal: Of M; axes `[..., row]`.
-        beside: Of M, the same in every row; axes `[...]`.
+        off_diagonal: Of M, the same in every row; axes `[...]`.
         right: Axes `[..., row]`.
     """
-    downwards, upwards = _pivots(diagonal, beside), _pivots(diagonal[..., ::-1], beside)[..., ::-1]
+    downwards = _pivots(diagonal, off_diagonal)
+    upwards = _pivots(diagonal[..., ::-1], off_diagonal)[..., ::-1]
     solved = np.array(right, dtype=np.float64)
     n_rows = right.shape[-1]
     for row in range(1, n_rows):
-        solved[..., row] -= beside / downwards[..., row - 1] * solved[..., row - 1]
+        solved[..., row] -= off_diagonal / downwards[..., row - 1] * solved[..., row - 1]
     solved[..., -1] /= downwards[..., -1]
     for row in range(n_rows - 2, -1, -1):
-        solved[..., row] -= beside * solved[..., row + 1]
+        solved[..., row] -= off_diagonal * solved[..., row + 1]
         solved[..., row] /= downwards[..., row]
     return solved, 1 / (downwards + upwards - diagonal)
 
 
-def _pivots(diagonal: FloatArray, beside: FloatArray) -> FloatArray:
+def _pivots(diagonal: FloatArray, off_diagonal: FloatArray) -> FloatArray:
     """What elimination from the first row on leaves of the diagonal; axes `[..., row]`."""
     pivots = diagonal.copy()
     for row in range(1, diagonal.shape[-1]):
-        pivots[..., row] -= beside**2 / pivots[..., row - 1]
+        pivots[..., row] -= off_diagonal**2 / pivots[..., row - 1]
     return pivots
 
 
@@ -153,7 +158,7 @@ _UNIFORM_PART = 0.03
 
 
 def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) -> FloatArray:
-    """Algorithm 1 of the paper: clip noisy frequencies to [γ, 1], then renormalise.
+    """Algorithm 1 of the paper: clip noisy frequencies to [γ, 1], then renormalize.
 
     If they add up to more than 1, each is lowered in proportion to its height above the floor. If
     they add up to less, each is raised in proportion to its distance from 1. None falls below γ.
@@ -194,7 +199,7 @@ def learn_priors(histogram: Histogram, prior: FloatArray) -> FloatArray:
     counts, sizes = histogram.noisy_counts, histogram.group_sizes
     n_groups, n_clusters = len(sizes), len(np.unique(histogram.groups[:, 0]))
     learned = prior[np.newaxis]
-    # Everyone, clusters and groups, which are in the order of clusters; no two of them alike.
+    # Everyone, clusters and groups, which are in the order of clusters; no two of them equal.
     for n_parts in dict.fromkeys((1, n_clusters, n_groups)):
         n_each = n_groups // n_parts
         learned = shrink_frequencies(
@@ -214,7 +219,7 @@ def with_every_outcome(prior: FloatArray) -> FloatArray:
 def to_weights(prior: FloatArray, floor_weight: int) -> IntArray:
     """The prior in integers: each at least `floor_weight`, adding up to exactly PRIOR_TOTAL.
 
-    What lies above the floor is shared out by largest remainders.
+    What lies above the floor is divided by largest remainders.
     """
     n_outcomes = prior.shape[-1]
     to_share = PRIOR_TOTAL - n_outcomes * floor_weight
@@ -238,7 +243,7 @@ def representative_priors(priors: FloatArray, most: int) -> FloatArray:
     """At most so many priors that stand for all; axes `[prior, outcome]`.
 
     Distinct priors stand for themselves while they are few. Otherwise they are the means of
-    clusters (k-means on square roots, where distances are alike in their effect on variance).
+    clusters (k-means on square roots, where distances are equal in their effect on variance).
     """
     distinct = np.unique(priors, axis=0)
     if len(distinct) <= most:

@@ -77,7 +77,7 @@ class ResamplingChannel:
     def decode(self, metric: int = 0) -> FloatArray:
         """What each released category counts as: (ỹ − λm)/(1−λ), m the mean of the prior.
 
-        Its expectation is the true outcome, whatever the prior. Axes `[..., group, released]`.
+        Its expectation is the true outcome, for any prior. Axes `[..., group, released]`.
         """
         return self._decode(self.values[metric])
 
@@ -86,9 +86,9 @@ class ResamplingChannel:
         return self._decode(values), True
 
     def _decode(self, values: FloatArray) -> FloatArray:
-        exact = self._unmix(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
+        exact = self.read_numbers(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
         rounded = exact.astype(np.float64)
-        # Rounding biases every outcome of a group alike, by λΣq̃(rounded − exact). It is taken back
+        # Rounding biases all outcomes of a group equally, by λΣq̃(rounded − exact). It is taken back
         # from the one value where the smallest step of a float moves that sum the least.
         bias = self._prior_mean(rounded - exact)
         step = self.weights * np.spacing(np.abs(rounded))
@@ -116,12 +116,12 @@ class ResamplingChannel:
         odds = self.resample_prob / self.keep_prob
         return np.asarray(odds * deviation**2 + odds / self.keep_prob * spread)
 
-    def read_numbers(self, numbers: FloatArray) -> FloatArray:
+    def read_numbers(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """An unbiased reading of numbers of categories `[..., group, true]` from released ones.
 
         That of `noise_variance` has a mean over rows that estimates what privacy cost.
         """
-        return self._unmix(numbers)
+        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
 
     def possible(self) -> BoolArray:
         """Which outputs each group has: all categories; axes `[group, released]`."""
@@ -156,10 +156,6 @@ class ResamplingChannel:
         """What the channel is made of, by name; `ResampledRows.restore` takes it back."""
         return {"weights": self.weights, "groups": self.groups}
 
-    def _unmix(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The function of the released outcome whose mean is `numbers` of the true one."""
-        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
-
     def _prior_mean(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         total: npt.NDArray[Any] = (self.weights * numbers).sum(axis=-1, keepdims=True)
         return total / PRIOR_TOTAL
@@ -181,7 +177,7 @@ class ResampledRows(
         "the prior that outcomes were redrawn from, and what each counts as (`decode`)"
     )
     released_in_words: ClassVar[str] = (
-        "`response` is the number of the category after randomization."
+        "`response` is the code of the outcome combination after randomization."
     )
 
     resample_prob: float
@@ -203,7 +199,7 @@ class ResampledRows(
         return ResampledRows(resample_prob=bound.resample_prob, delta=self.delta, prior_floor=floor)
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside their strength."""
+        """What an owner gives to get these rows, in addition to their strength."""
         return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
 
     def parameters(self) -> dict[str, float]:
@@ -223,8 +219,7 @@ class ResampledRows(
     def at_epsilon(self, epsilon: float, space: CategorySpace) -> ResampledRows:
         """The same for rows that cost another ε on their own, at δ = 0."""
         floor = self.prior_floor or 1 / space.n_categories
-        resample_prob = 1 / (1 + floor * math.expm1(epsilon))
-        return msgspec.structs.replace(self, resample_prob=resample_prob)
+        return msgspec.structs.replace(self, resample_prob=1 / (1 + floor * math.expm1(epsilon)))
 
     def public_prior(self, space: CategorySpace) -> FloatArray:
         """What rows are redrawn from where nothing was counted: the uniform distribution."""
@@ -240,7 +235,7 @@ class ResampledRows(
         )
 
     def plain_channel(self, space: CategorySpace) -> ResamplingChannel:
-        """A channel in closed form that costs as much, and is public whatever was counted."""
+        """A channel in closed form that costs as much, and is public for any counts."""
         return self.public_channel(space)
 
     def design(
@@ -281,7 +276,7 @@ class ResampledRows(
         prior = read_lists(cells["prior"], groups)
         exact = np.where((prior >= 0) & (prior <= 1), prior, np.nan) * PRIOR_TOTAL
         if (exact != np.floor(exact)).any() or (exact.sum(axis=-1) != PRIOR_TOTAL).any():
-            raise FormatError("a prior of the cells is not made of integers over 2^32")
+            raise FormatError("a prior of the cells does not have integers over 2^32")
         return self.restore({"weights": exact.astype(np.int64), "groups": groups}, space)
 
     def restore(self, arrays: Arrays, space: CategorySpace) -> ResamplingChannel:
@@ -311,8 +306,7 @@ class ResampledRows(
             histogram: The published noisy counts.
         """
         channel = self.restore(arrays, space)
-        made = self.design(layout, space, histogram)
-        follows = np.array_equal(made.weights, channel.weights)
+        follows = np.array_equal(self.design(layout, space, histogram).weights, channel.weights)
         stated = np.array(cells["decode"].to_list())
         decoded = channel.decoded()[channel.groups.ravel()]
         return [
@@ -349,7 +343,7 @@ class ResamplingBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="cha
         _check_common(self)
 
     def options(self) -> dict[str, Any]:
-        """What an owner gives to get these rows, beside the budget."""
+        """What an owner gives to get these rows, in addition to the budget."""
         return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
 
     def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> ResampledRows:

@@ -15,18 +15,19 @@ import typer
 from clusterdp._lists import parse_names
 from clusterdp._text import plain_text
 from clusterdp.cli.console import (
+    FIRST,
     Folder,
+    HelpAll,
     print_json,
     print_line,
     print_next,
     print_screen,
     reported_errors,
 )
-from clusterdp.cli.help import FIRST, HelpAll
 from clusterdp.document.text import terminal_width
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
-from clusterdp.estimation.effects.families import VARYING
+from clusterdp.estimation.effects.findings import VARYING
 from clusterdp.estimation.estimate import estimate as estimate_effects
 from clusterdp.estimation.reading.rows import open_segments
 from clusterdp.estimation.report.screen import estimate_text
@@ -74,7 +75,8 @@ def estimate_command(
     on: Annotated[
         str | None,
         typer.Option(
-            help="Its column of ids; as in the release by default.", rich_help_panel="Method"
+            help="Its column of ids; by default the one of the release.",
+            rich_help_panel="Method",
         ),
     ] = None,
     by: Annotated[
@@ -88,7 +90,7 @@ def estimate_command(
         list[str] | None,
         typer.Option(
             metavar="COL,...",
-            help="Columns known before treatment to adjust for: CUPED, by Lin's regression.",
+            help="Columns measured before treatment to adjust for (CUPED, Lin's regression).",
             rich_help_panel=FIRST,
         ),
     ] = None,
@@ -96,9 +98,8 @@ def estimate_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Whether units were exposed: an outcome declared as 0,1, or a column of 0 and 1, "
-            "passthrough or joined. Adds complier effects (CACE), with Anderson and Rubin's "
-            "intervals.",
+            help="Column or outcome that records treatment received (0 or 1). Adds complier "
+            "effects (CACE).",
             rich_help_panel="Method",
         ),
     ] = None,
@@ -106,16 +107,15 @@ def estimate_command(
         str | None,
         typer.Option(
             metavar="rest|pairs",
-            help="Also compare each segment with the rest of its dimension, or with each other "
-            "one, and test whether all are the same.",
-            rich_help_panel="Tests",
+            help="Compare segments with the rest or pairwise, and test for heterogeneity.",
+            rich_help_panel=FIRST,
         ),
     ] = None,
     family: Annotated[
         str,
         typer.Option(
-            help="What varies within a multiple-testing family: arms, segments, metrics. Holm's "
-            "and BH's p-values and simultaneous intervals hold for a whole family.",
+            help="What a multiple-testing family covers: arms, segments, metrics. Holm and BH "
+            "p-values and simultaneous CIs are for a whole family.",
             rich_help_panel="Tests",
         ),
     ] = ",".join(VARYING),
@@ -123,7 +123,7 @@ def estimate_command(
         int | None,
         typer.Option(
             metavar="FOLD",
-            help="Use one fold alone: segments may be chosen by looking at the others.",
+            help="Use one fold only, so that segments can be chosen in the others.",
             rich_help_panel="Method",
         ),
     ] = None,
@@ -139,7 +139,7 @@ def estimate_command(
         bool,
         typer.Option(
             "--rows-only",
-            help="Use rows alone, without noisy sums and counts.",
+            help="Use rows only, without noisy sums and counts.",
             rich_help_panel="Method",
         ),
     ] = False,
@@ -147,7 +147,7 @@ def estimate_command(
         str | None,
         typer.Option(
             metavar="ARM=SHARE,...",
-            help="Shares that the arms were meant to have, to check sample ratios against.",
+            help="Planned shares of arms, for the SRM check.",
             rich_help_panel="Tests",
         ),
     ] = None,
@@ -164,9 +164,7 @@ def estimate_command(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a page to share, which opens in any browser.", rich_help_panel=FIRST
-        ),
+        typer.Option(help="Write a page to share. It opens in any browser.", rich_help_panel=FIRST),
     ] = None,
     verbose: Annotated[
         bool,
@@ -174,7 +172,7 @@ def estimate_command(
             "--verbose",
             "-v",
             help="Show all columns, passed checks and method notes.",
-            rich_help_panel="Output",
+            rich_help_panel=FIRST,
         ),
     ] = False,
     help_all: HelpAll = False,  # noqa: ARG001 - it prints and exits
@@ -183,18 +181,8 @@ def estimate_command(
 
     clusterdp estimate published/ --segments crm.csv --by tier
     """
-    # What cannot be written later is refused now.
-    if plot is not None:
-        from clusterdp.document._matplotlib import new_figure
-
-        new_figure(plot, (1, 1))
-    if csv is not None and csv.suffix.lower() not in _CSV:
-        raise ParameterError(f"--csv writes a CSV file, got {csv.name!r}. Fix: name it .csv.")
-    if html is not None and html.suffix.lower() not in _HTML:
-        raise ParameterError(f"--html writes a page, got {html.name!r}. Fix: name it .html.")
-    written = [path for path in (csv, plot, html) if path is not None]
-    for path in written:
-        _check_not_input(path, folder, segments)
+    read = [folder] if segments is None else [folder, segments]
+    written = _checked_outputs(csv, plot, html, read)
     result = estimate_effects(
         folder,
         metrics=metric or None,
@@ -225,21 +213,14 @@ def estimate_command(
     print_screen(estimate_text(result, terminal_width(), verbose=verbose))
     if written:
         print_line(f"Wrote {' and '.join(map(str, written))}")
-    _print_ideas(
-        {
-            "--by COLUMN for segments": not by,
-            "--differences rest to compare segments": bool(by) and not differences,
-            "--html report.html to share": html is None,
-            "-v for more": not verbose,
-        }
-    )
-
-
-def _print_ideas(ideas: dict[str, bool]) -> None:
-    """Print the options that may be added."""
-    fitting = [idea for idea, fits in ideas.items() if fits]
-    if fitting:
-        print_next(f"add {', '.join(fitting)}")
+    ideas = {
+        "--by COLUMN for segments": not by,
+        "--differences rest to compare segments": bool(by) and not differences,
+        "--html report.html to share": html is None,
+        "-v for more": not verbose,
+    }
+    if any(ideas.values()):
+        print_next(f"add {', '.join(idea for idea, fits in ideas.items() if fits)}")
 
 
 def _parse_shares(text: str) -> dict[str, float]:
@@ -252,12 +233,23 @@ def _parse_shares(text: str) -> dict[str, float]:
         ) from None
 
 
-def _check_not_input(path: Path, folder: str, segments: str | None) -> None:
-    """Refuse to write over what was read."""
-    place = path.resolve()
-    read = [folder] if segments is None else [folder, segments]
-    if any(place.is_relative_to(Path(source).resolve()) for source in read):
-        raise OutputError(f"{path} is an input. Nothing was written. Fix: choose another path.")
+def _checked_outputs(
+    csv: Path | None, plot: Path | None, html: Path | None, read: list[str]
+) -> list[Path]:
+    """What is going to be written; what cannot be written later is refused now."""
+    if plot is not None:
+        from clusterdp.document._matplotlib import new_figure
+
+        new_figure(plot, (1, 1))
+    if csv is not None and csv.suffix.lower() not in _CSV:
+        raise ParameterError(f"--csv writes a CSV file, got {csv.name!r}. Fix: name it .csv.")
+    if html is not None and html.suffix.lower() not in _HTML:
+        raise ParameterError(f"--html writes a page, got {html.name!r}. Fix: name it .html.")
+    written = [path for path in (csv, plot, html) if path is not None]
+    for path in written:
+        if any(path.resolve().is_relative_to(Path(source).resolve()) for source in read):
+            raise OutputError(f"{path} is an input. Nothing was written. Fix: choose another path.")
+    return written
 
 
 def _command(context: typer.Context) -> str:
@@ -307,11 +299,9 @@ _CSV_SUFFIX, _PARQUET = ".csv", ".parquet"
 def calibrate_command(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="The file to write: .parquet or .csv.")],
-    fold: Annotated[
-        int | None, typer.Option(metavar="FOLD", help="The rows of one fold alone.")
-    ] = None,
+    fold: Annotated[int | None, typer.Option(metavar="FOLD", help="Rows of one fold only.")] = None,
 ) -> None:
-    """Write the released rows with calibrated columns: their means are near those of `estimate`.
+    """Write released rows, calibrated to the published totals, for other tools.
 
     clusterdp calibrate published/ --out rows.parquet
     """

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from clusterdp.cli import analyst, folders, ledger, owner, reproduce
-from clusterdp.cli.help import ScreenHelp
+from clusterdp.cli.console import ErrorsInOneShape, ScreenHelp
 
 app = typer.Typer(
+    cls=ErrorsInOneShape,
     no_args_is_help=True,
     add_completion=False,
     # A traceback with local variables would show data.

@@ -1,6 +1,6 @@
-"""What every command shares: output for people and machines, progress, errors.
+"""What every command shares: output for people and machines, progress, errors, and help.
 
-Options of the commands: those of the owner's functions, and those that commands share.
+Help fits one screen: `--help` shows the first panel of options, `--help-all` every one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from clusterdp._progress import NoProgress
 from clusterdp._text import is_plain, plain_text
-from clusterdp.document.text import remark, terminal_width, wrapped
+from clusterdp.document.text import terminal_width, wrapped
 from clusterdp.errors import ClusterDPError, OwnerNotice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rich.console import Console
     from rich.progress import Progress as RichProgress
 
     from clusterdp._progress import Progress
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 REFUSED = 2
 _STDERR = 2
 INTERRUPTED = 130
+# What may begin a line on standard error, and how a command begins.
+_KINDS = ("note", "warning")
+_COMMAND = "clusterdp "
+_ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 # What is bold, yellow, red and dim on a terminal: the answer, warnings, errors, the next step.
 _PLAIN = "\033[0m"
 _STYLES = (
@@ -50,13 +54,6 @@ _SPELLED = str.maketrans(
     {"ε": "epsilon", "δ": "delta", "→": "->", "–": "-", "−": "-", "±": "+-", "∞": "inf", "×": "x"}
     | {"│": "|", "─": "-", "●": "o", "┼": "+", "█": "#", "░": ".", "≥": ">=", "≤": "<=", "…": "..."}
 )
-
-
-def console() -> Console:
-    """Where results for people go."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)
 
 
 def print_line(text: str) -> None:
@@ -76,7 +73,7 @@ def print_screen(text: str) -> None:
 
 def print_note(text: str) -> None:
     """A note for people."""
-    print_text("\n".join(remark("note", text, terminal_width())))
+    print_text("\n".join(_laid_out("note", text)))
 
 
 def print_next(text: str) -> None:
@@ -86,7 +83,39 @@ def print_next(text: str) -> None:
 
 def print_aside(text: str) -> None:
     """A line for people that is no result: it does not get into what scripts read."""
-    _write(sys.stderr, text)
+    kind, found, rest = text.partition(": ")
+    lines = _laid_out(kind, rest) if found and kind in _KINDS else _with_commands(text, "")
+    _write(sys.stderr, "\n".join(lines))
+
+
+def print_failure(text: str) -> None:
+    """A check that failed."""
+    print_text("\n".join(wrapped(f"FAIL {text}", terminal_width(), "     ")))
+
+
+def _laid_out(kind: str, text: str) -> list[str]:
+    """A note or a warning as lines that fit, with commands in lines of their own."""
+    return _with_commands(f"{kind}: {text}", " " * (len(kind) + 2))
+
+
+def _with_commands(text: str, indent: str) -> list[str]:
+    """A text as lines that fit; a command at its end is not broken, so that it can be copied."""
+    head, found, command = plain_text(text).partition(f": {_COMMAND}")
+    if not found or len(text) <= terminal_width():
+        return wrapped(text, terminal_width(), indent)
+    return [*wrapped(f"{head}:", terminal_width(), indent), f"{indent}{_COMMAND}{command}"]
+
+
+def confirmed(question: str) -> bool:
+    """Whether the owner says yes; asked on standard error, so that output can go elsewhere."""
+    while True:
+        # Python's `input` writes to the terminal's own standard error, which is muted here.
+        sys.stderr.write(f"\n{question} [y/N]: ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline().strip().casefold()
+        if answer in _ANSWERS:
+            return _ANSWERS[answer]
+        print_aside("Answer y (yes) or n (no).")
 
 
 def print_error(message: str) -> None:
@@ -95,9 +124,9 @@ def print_error(message: str) -> None:
     Messages are sentences. The first one says what is wrong.
     """
     first, *rest = re.split(r"(?<=[.?!]) +(?=[A-Z])|\n+", plain_text(message, "\n").strip())
-    lines = remark("error", first.removesuffix("."), terminal_width())
+    lines = _laid_out("error", first.removesuffix("."))
     paragraphs = re.sub(r" (?=Fix: )", "\n", " ".join(rest)).splitlines()
-    below = [line for one in paragraphs for line in wrapped(f"  {one}", terminal_width(), "  ")]
+    below = [line for one in paragraphs for line in _with_commands(f"  {one}", "  ")]
     _write(sys.stderr, "\n".join([*lines, *([""] if below else []), *below]))
 
 
@@ -113,23 +142,6 @@ def _write(stream: TextIO, text: str, *, has_answer: bool = False) -> None:
         for pattern, style in _STYLES[0 if has_answer else 1 :]:
             shown = re.sub(pattern, rf"{style}\g<0>{_PLAIN}", shown, flags=re.MULTILINE)
     stream.write(shown + "\n")
-
-
-def print_pairs(pairs: list[tuple[str, str]]) -> None:
-    """Names and what they stand for: wrapped on a terminal, one line each elsewhere."""
-    pairs = [(plain_text(name), plain_text(text)) for name, text in pairs]
-    if not sys.stdout.isatty():
-        width = max(len(name) for name, _ in pairs)
-        sys.stdout.writelines(f"{name:{width}}  {text}\n" for name, text in pairs)
-        return
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
-    for name, text in pairs:
-        grid.add_row(name, text)
-    console().print(grid)
 
 
 def print_json(content: Any) -> None:
@@ -183,14 +195,18 @@ def _without_library_output() -> Iterator[None]:
 
 
 @contextmanager
-def reported_errors() -> Iterator[None]:
-    """Turn what a user can act on into a message and exit code 2."""
-    with _without_library_output(), _reporting():
+def reported_errors(undone: str = "") -> Iterator[None]:
+    """Turn what a user can act on into a message and exit code 2.
+
+    Args:
+        undone: What an interrupted run has not done.
+    """
+    with _without_library_output(), _reporting(undone):
         yield
 
 
 @contextmanager
-def _reporting() -> Iterator[None]:
+def _reporting(undone: str) -> Iterator[None]:
     import typer
 
     # Asked to stop, a run cleans up behind itself as if interrupted.
@@ -202,7 +218,7 @@ def _reporting() -> Iterator[None]:
         print_error(str(error))
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
-        print_aside("interrupted: nothing was published")
+        print_aside(f"interrupted: {undone}" if undone else "interrupted")
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -218,7 +234,7 @@ def owner_notices() -> Iterator[None]:
         if not issubclass(category, OwnerNotice):
             usual(message, category, *where)
         else:
-            print_aside("\n".join(remark("warning", str(message), terminal_width())))
+            print_aside(f"warning: {message}")
 
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]  # it takes what it needs
@@ -261,7 +277,83 @@ def progress_bars() -> Iterator[Progress]:
 
 
 Folder = Annotated[
-    str, typer.Argument(help="A published folder, or its address in a store (s3://...).")
+    str, typer.Argument(help="A published folder, on disk or in object storage (s3://...).")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+# What the command line itself finds wrong, and what it shows if nothing is asked for.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+_EXAMPLE = re.compile(r"^clusterdp .*$", re.MULTILINE)
+
+
+class ErrorsInOneShape(TyperGroup):
+    """Commands whose errors of usage look like all others."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
+        """Run a command; what is wrong with its options is told with an example that is right."""
+        if not standalone_mode:
+            return super().main(*args, **{**more, "standalone_mode": False})
+        try:
+            sys.exit(super().main(*args, **{**more, "standalone_mode": False}) or 0)
+        except _UsageError as error:
+            context = error.ctx
+            if context is None or type(error).__name__ == "NoArgsIsHelpError":
+                error.show()
+            else:
+                example = re.search(_EXAMPLE, context.command.help or "")
+                shown = example[0] if example else f"{context.command_path} --help"
+                wrong = error.format_message().rstrip(". ")
+                print_error(f"{wrong}. Fix: write it as in: {shown}")
+            sys.exit(error.exit_code)
+        except typer.Abort:
+            print_aside("interrupted")
+            sys.exit(INTERRUPTED)
+
+
+# The options that most people need.
+FIRST = "Most people need"
+_ALL = "clusterdp.help_all"
+
+
+class ScreenHelp(TyperCommand):
+    """A command whose `--help` fits one screen; it takes `HelpAll`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the first panel, or all of them."""
+        later: list[Any] = [
+            one
+            for one in self.get_params(ctx)
+            if isinstance(one, TyperOption) and one.rich_help_panel != FIRST
+        ]
+        shown = bool(ctx.meta.get(_ALL))
+        # Of those, --help itself needs no explanation.
+        self.epilog = None if shown else f"--help-all lists {len(later) - 1} more options."
+        for one in later:
+            one.hidden = not shown
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            for one in later:
+                one.hidden = False
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        context.meta[_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        help="Show every option and exit.",
+        callback=_show_all,
+        is_eager=True,
+        expose_value=False,
+        rich_help_panel=FIRST,
+    ),
+]

@@ -14,13 +14,14 @@ from clusterdp.cli.console import (
     AsJson,
     Folder,
     Verbose,
+    print_failure,
     print_json,
     print_line,
     print_note,
     print_text,
     reported_errors,
 )
-from clusterdp.document.model import Facts, Section, Table
+from clusterdp.document.model import Facts, Items, Section, Table
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
@@ -50,7 +51,7 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
     channels, errata = [one.channel for one in release.questions], read_errata(files)
     view = FolderView.from_parts(manifest, release.layout, channels)
     if as_json:
-        about: dict[str, Any] = {"assumed": view.seen.assumed, "visible": view.seen.to_dict()}
+        about: dict[str, Any] = {"assumed": view.assumed, "visible": view.visible()}
         gains = [one.to_dict() for one in cluster_gains(release)]
         about |= {"privacy": str(manifest.terms.guarantee), "notes": view.notes}
         about |= {"variance_reduction": gains, "errata": errata}
@@ -80,10 +81,19 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
         print_json({"sound": sound, "checks": listed, "owners_words": said})
     else:
         for check in checks:
-            mark = "ok  " if check.problem is None else "FAIL"
-            print_line(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
+            if check.problem is None:
+                print_line(f"ok   {check.name}")
+            else:
+                print_failure(f"{check.name}: {check.problem}")
+        if not sound:
+            print_line("Do not use this folder. Get it again from the owner, and verify that.")
         if said:
-            print_note(f"these are the owner's words, which nothing checks: {', '.join(said)}")
+            print_note("No check can confirm these statements of the owner:")
+            # Texts each in a line; names, which are those of the manifest's entries, together.
+            texts = [one for one in said if " " in one]
+            names = ", ".join(one for one in said if " " not in one)
+            items = Items([*texts, f"entries of the manifest: {names}"])
+            print_text(to_screen([items], terminal_width()))
     if not sound:
         raise typer.Exit(REFUSED)
 
@@ -91,18 +101,17 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
 @reported_errors()
 def errata_command(
     folder: Folder,
-    text: Annotated[str, typer.Argument(help="What turned out to be wrong, in one line.")],
+    text: Annotated[str, typer.Argument(help="The correction, in one line.")],
 ) -> None:
-    """Add an entry with today's date to the errata of a folder.
+    """Add a dated correction to a folder.
 
     clusterdp errata published/ "12 units were assigned twice; they are in no arm's count"
 
-    They are in errata.md. The release stays sealed: no checksum covers them, and nothing checks
-    who wrote them.
+    Corrections are in errata.md. The release stays sealed: no checksum covers that file.
     """
     read_manifest(folder)
     add_erratum(open_folder(folder), text, datetime.now(tz=UTC).date())
-    print_line(f"added to {folder.rstrip('/')}/{ERRATA}")
+    print_line(f"Added to {folder.rstrip('/')}/{ERRATA}")
 
 
 def _gain_tables(gains: list[ClusterGain]) -> Iterator[Section]:

@@ -17,6 +17,7 @@ from clusterdp._text import counted
 from clusterdp.cli.console import (
     REFUSED,
     AsJson,
+    print_failure,
     print_json,
     print_line,
     print_next,
@@ -41,24 +42,19 @@ def ask_passphrase() -> str | None:
 
 
 def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:
-    """The passphrase for a new ledger; None if it has none.
+    """The passphrase for a new ledger, from the environment, or asked for twice; None for none.
 
     Args:
         wanted: Whether the owner asks for one.
         has_key_file: Whether the owner gives a key file.
     """
-    if wanted:
-        return _new_passphrase()
-    if PASSPHRASE in os.environ and not has_key_file:
-        raise LedgerError(
-            f"{PASSPHRASE} is set, but keys would not be encrypted. Fix: add --passphrase."
-        )
-    return None
-
-
-def _new_passphrase() -> str:
-    """From the environment, or asked for twice."""
     given = os.environ.get(PASSPHRASE)
+    if not wanted:
+        if given is not None and not has_key_file:
+            raise LedgerError(
+                f"{PASSPHRASE} is set, but keys would not be encrypted. Fix: add --passphrase."
+            )
+        return None
     if given is not None:
         return given
     if not sys.stdin.isatty():
@@ -72,16 +68,16 @@ def _new_passphrase() -> str:
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Budgets that several releases about the same units share.",
+    help="Track the privacy budget of several releases about the same units.",
 )
 
 Where = Annotated[
     str, typer.Argument(metavar="LEDGER", help="A file, or postgresql://user@host/database.")
 ]
 ReleaseId = Annotated[
-    str, typer.Argument(metavar="ID", help="The id of a release; `ledger show` lists them.")
+    str, typer.Argument(metavar="ID", help="Id of a release. `ledger show` lists them.")
 ]
-Reason = Annotated[str | None, typer.Option(help="One line that the ledger keeps.")]
+Reason = Annotated[str | None, typer.Option(help="One line to keep in the ledger.")]
 
 
 @app.command("init")
@@ -91,13 +87,15 @@ def init_ledger(
     cap_epsilon: Annotated[
         float, typer.Option(help="The epsilon that may be spent on each population.")
     ],
-    cap_delta: Annotated[float, typer.Option(help="The delta that may be spent on each.")] = 0.0,
+    cap_delta: Annotated[
+        float, typer.Option(help="The delta that may be spent on each population.")
+    ] = 0.0,
     tight: Annotated[
         bool,
         typer.Option(
             "--tight",
-            help="Let tight composition decide, instead of basic composition. It holds only if the "
-            "parameters of later releases are not chosen from earlier results. Needs --cap-delta.",
+            help="Use tight composition instead of adding up losses. Valid only if the parameters "
+            "of later releases do not depend on earlier results. Needs --cap-delta.",
         ),
     ] = False,
     key_file: Annotated[
@@ -108,11 +106,11 @@ def init_ledger(
         bool,
         typer.Option(
             "--passphrase",
-            help="Encrypt them with a passphrase: asked for, or CLUSTERDP_LEDGER_PASSPHRASE.",
+            help="Encrypt them with a passphrase, from a prompt or CLUSTERDP_LEDGER_PASSPHRASE.",
         ),
     ] = False,
 ) -> None:
-    """Make a new ledger.
+    """Create a ledger.
 
     clusterdp ledger init budget.db --cap-epsilon 8 --cap-delta 1e-6
     """
@@ -121,12 +119,12 @@ def init_ledger(
         where, cap_epsilon, cap_delta, passphrase=chosen, key_file=key_file, tight=tight
     )
     meaning = made.cap.statement().short
-    print_line(f"Made {made}. Budget cap of each population: {budget_in_short(made.cap)}.")
+    print_line(f"Created {made}. Budget cap of each population: {budget_in_short(made.cap)}.")
     print_line(f"At the cap: {meaning}")
     if made.tight:
         print_note(
-            "Tight composition decides. It is valid only if earlier results do not influence the "
-            "parameters of later releases. Otherwise make a ledger without --tight."
+            "This ledger uses tight composition. It is valid only if earlier results do not "
+            "influence the parameters of later releases. Otherwise create a ledger without --tight."
         )
     if made.protection == "none":
         print_note(
@@ -168,14 +166,14 @@ def verify_ledger(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that nobody edited the history."""
+    """Check that the history was not edited."""
     ledger = Ledger(where)
     problems = ledger.verify(head)
     if as_json:
         print_json({"sound": not problems, "problems": problems})
     else:
         for problem in problems:
-            print_line(f"FAIL {problem}")
+            print_failure(problem)
     if problems:
         raise typer.Exit(REFUSED)
     if not as_json:

@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -17,8 +17,11 @@ import msgspec
 import typer
 
 from clusterdp.cli.console import (
+    FIRST,
     REFUSED,
+    HelpAll,
     Verbose,
+    confirmed,
     owner_notices,
     print_aside,
     print_json,
@@ -28,7 +31,6 @@ from clusterdp.cli.console import (
     progress_bars,
     reported_errors,
 )
-from clusterdp.cli.help import FIRST, HelpAll
 from clusterdp.cli.ledger import ask_passphrase
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import OutputError, ParameterError
@@ -36,7 +38,8 @@ from clusterdp.owner import plan as owner
 from clusterdp.owner.drafting import PublicColumns, draft_experiment
 from clusterdp.owner.job import ReleaseJob
 from clusterdp.owner.keywords import EXPERIMENT, release_line
-from clusterdp.owner.publish import publish, readied, run_publish, run_resume
+from clusterdp.owner.publish import NEEDED, publish, readied, run_publish, run_resume
+from clusterdp.published.folder import read_manifest
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.experiment import (
     ExperimentFile,
@@ -46,18 +49,15 @@ from clusterdp.spec.experiment import (
     write_new,
 )
 from clusterdp.spec.fields import DECLARED, PANELS, flag_of
-from clusterdp.spec.parse import parse
 from clusterdp.storage.folder import has_scheme
 from clusterdp.storage.store import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp._progress import Progress
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import PendingRelease, Published
-    from clusterdp.spec.request import Request
 
 
 _PLANNING, _BUDGET = "Planning", "Budget and recovery"
@@ -131,10 +131,22 @@ def init_command(
     """
     refuse_existing(out)
     source = NamedSource(name=table, query=query, delimiter=delimiter)
-    draft = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
-    write_new(out, draft.text)
-    print_line(f"Wrote {out}: {', '.join(draft.found)}. No outcome was read.")
+    drafted = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
+    write_new(out, drafted.text)
+    print_line(f"Wrote {out}: {', '.join(drafted.found)}. No outcome was read.")
+    if unit is None or arm is None:
+        columns = f"--unit {_column(unit, drafted.likely.unit, 'ID_COLUMN')} "
+        columns += f"--arm {_column(arm, drafted.likely.arm, 'ARM_COLUMN')}"
+        print_note(
+            "Name the columns of ids and arms, and of clusters if there are any, to have them "
+            f"filled in. Remove {out} and run: clusterdp init {shlex.quote(table)} {columns}"
+        )
     print_line(f"Next: fill in what is open, then clusterdp plan {out}")
+
+
+def _column(given: str | None, likely: str | None, otherwise: str) -> str:
+    """The name of a column in a command: as it was given, or as it seems to be."""
+    return shlex.quote(given or likely or otherwise)
 
 
 @reported_errors()
@@ -145,7 +157,7 @@ def plan_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep what you declared as an experiment file, with its lock.",
+            help="Write what you declared to an experiment file, with its lock.",
             rich_help_panel=FIRST,
         ),
     ] = None,
@@ -171,7 +183,7 @@ def plan_command(
     if out is not None:
         _check_new(out, given)
     with progress_bars() as progress:
-        made = _planned(given, progress)
+        made = owner.plan_source(_source(given), given, progress)
     if out is not None:
         made = _with_file(made, out)
     written = [] if made.experiment is None else [made.save()]
@@ -196,14 +208,6 @@ def plan_command(
         names = ", ".join(changed[1:])
         print_note(f"{names}: in {written[0]}, and not in {made.experiment}")
     print_line(f"Next: {release_line(str(made.experiment))}")
-
-
-def _planned(given: dict[str, Any], progress: Progress) -> Plan:
-    source = _source(given)
-    if is_experiment(source):
-        experiment = ExperimentFile.read(source)
-        return owner.plan_experiment(experiment, {**given, "input": None}, progress)
-    return owner.make_plan(source, parse(given), progress)
 
 
 def _source(given: dict[str, Any]) -> str:
@@ -255,7 +259,7 @@ NO_LEDGER = (
 _RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "show_row_counts")
 
 
-@reported_errors()
+@reported_errors("nothing was published")
 @with_options(publish)
 def release_command(
     *,
@@ -271,14 +275,13 @@ def release_command(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Finish an interrupted release of a --ledger; it spends nothing more. If it "
-            "has drawn noise, the table must be the same.",
-            rich_help_panel=_BUDGET,
+            help="Finish an interrupted release of a --ledger.",
+            rich_help_panel=FIRST,
         ),
     ] = None,
     yes: Annotated[
         bool,
-        typer.Option("--yes", help="Publish without asking.", rich_help_panel=_BUDGET),
+        typer.Option("--yes", help="Publish without asking.", rich_help_panel=FIRST),
     ] = False,
     verbose: Verbose = False,
     as_json: OwnerJson = False,
@@ -295,10 +298,13 @@ def release_command(
             here |= {"ledger": ExperimentFile.read(here["input"]).options.ledger, "input": None}
         also = {"dry_run": dry_run or None}
         with owner_notices(), progress_bars() as bars:
-            published = run_resume(resume, _task(parse(here)), given | also, progress=bars)
+            published = run_resume(resume, _release_task(here), given | also, progress=bars)
         _show_published(published, None, as_json=as_json)
         return
+    source = _source(given)
     task = _release_task(given)
+    if task.experiment is None:
+        _check_complete(task, source, published=not dry_run)
     if not dry_run:
         _publish(task, verbose=verbose, as_json=as_json, asks=not (yes or as_json))
         return
@@ -309,21 +315,34 @@ def release_command(
             _show_before(ready.preview, verbose=verbose)
 
 
-def _release_task(given: dict[str, Any]) -> ReleaseJob:
-    source = _source(given)
-    if not is_experiment(source):
-        return _task(parse(given))
-    experiment = ExperimentFile.read(source)
-    request = owner.with_lock(
-        experiment, {**given, "input": None}, named=lambda name: f"--{flag_of(name)}"
+def _check_complete(task: ReleaseJob, source: str, *, published: bool) -> None:
+    """Raise an error that names all that a release of a table lacks, and the shorter way."""
+    options = task.request.options
+    has_budget = options.resample_prob is not None
+    budget = () if has_budget else ("epsilon",)
+    options.require(
+        *NEEDED,
+        *budget,
+        *(("out",) if published else ()),
+        otherwise=". Nothing was published. Fix: give them, or draft an experiment file with "
+        f"clusterdp init {shlex.quote(source)}",
     )
-    return replace(_task(request), experiment=experiment)
 
 
-def _task(request: Request) -> ReleaseJob:
+def _release_task(given: dict[str, Any]) -> ReleaseJob:
     """The task of a command: its table has a name, and a person can be asked."""
-    source = request.options.input
-    return ReleaseJob(source=source, request=request, notify=print_aside, ask=ask_passphrase)
+    source = given["input"]
+    experiment = ExperimentFile.read(source) if is_experiment(source) else None
+    request = owner.release_request(
+        given, experiment=experiment, named=lambda name: f"--{flag_of(name)}"
+    )
+    return ReleaseJob(
+        source=request.options.input,
+        request=request,
+        experiment=experiment,
+        notify=print_aside,
+        ask=ask_passphrase,
+    )
 
 
 def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> None:
@@ -336,8 +355,9 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
             _show_before(ready.preview, verbose=verbose)
         if ready.budget is None:
             print_aside(NO_LEDGER)
-        if asks and on_terminal():
-            _ask()
+        if asks and on_terminal() and not confirmed("Publish?"):
+            print_line("Nothing was published.")
+            raise typer.Exit(REFUSED)
 
     with owner_notices(), progress_bars() as bars:
         published = run_publish(task, show=show, progress=bars)
@@ -345,21 +365,27 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
 
 
 def on_terminal() -> bool:
-    """Whether there is an owner to ask, who may send what is shown to a file as well."""
+    """Whether there is an owner to ask, wherever the output goes."""
     return sys.stdin.isatty()
-
-
-def _ask() -> None:
-    """Let the owner decide, who has seen what is going to be published."""
-    # Python's `input` writes its question to standard error, which is muted here.
-    if not typer.confirm("\nPublish?"):
-        print_line("Nothing was published.")
-        raise typer.Exit(REFUSED)
 
 
 def _show_before(preview: Preview, *, verbose: bool) -> None:
     details = preview.details() if verbose else []
     print_text(to_screen([*preview.parts(), *details], terminal_width()) + "\n")
+
+
+def _published_in_short(published: Published, preview: Preview | None) -> str:
+    """How much was written, the release's id in the ledger, and what remains of its budget."""
+    said = ""
+    if not has_scheme(published.folder):
+        sizes = [one.bytes for one in read_manifest(published.folder).files.values()]
+        megabytes = max(sum(sizes) / 1e6, 0.1)
+        said = f" ({len(sizes) + 1} files, {megabytes:.1f} MB)"  # and the manifest itself
+    if published.release_id is None:
+        return said
+    left = None if preview is None else preview.content["budget"]["remaining_after"]
+    rest = "" if left is None else f", {left} remaining"
+    return f"{said}. Release {published.release_id[:8]}{rest}."
 
 
 def _show_published(published: Published, preview: Preview | None, *, as_json: bool) -> None:
@@ -376,6 +402,6 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
     for found in published.found:
         print_note(found)
     readable = is_store(target) or not has_scheme(target)
-    print_line(f"Published {target}")
+    print_line(f"Published to {target}{_published_in_short(published, preview)}")
     if readable:
         print_line(f"Next: clusterdp inspect {target}")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from clusterdp.cli.console import print_line, print_pairs, progress_bars, reported_errors
+from clusterdp.cli.console import print_line, print_text, progress_bars, reported_errors
+from clusterdp.document.model import Facts
+from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import ParameterError
-from clusterdp.storage.folder import staged_folder
+from clusterdp.storage.folder import LocalFolder
 from clusterdp.studies.populations import features_from_snap, shipped_features
 from clusterdp.studies.run import parse_experiments, run_experiments, write_report
 from clusterdp.studies.study import Study
-
-if TYPE_CHECKING:
-    from clusterdp.studies.claims import Claim
 
 # The paper draws one population, and 500 realizations of it; it does not give its points.
 _FULL = {"n_draws": 100, "n_realizations": 500, "n_points": 8}
@@ -36,7 +35,7 @@ def reproduce_command(
     ] = None,
     snap_edges: Annotated[Path | None, typer.Option(help="SNAP's com-youtube.ungraph.txt.")] = None,
 ) -> None:
-    """Run the paper's seven experiments over many draws, and give a verdict on every claim.
+    """Rerun the paper's seven experiments and check every claim.
 
     clusterdp reproduce all --out reproduction/
     """
@@ -47,7 +46,7 @@ def reproduce_command(
     if snap_communities is not None and snap_edges is not None:
         features = features_from_snap(snap_communities, snap_edges)
     study = Study(features=features, **(_QUICK if quick else _FULL))
-    with staged_folder(out) as folder:
+    with LocalFolder(out).staged("") as (folder, _):
         with progress_bars() as bars:
             done = {
                 number: bars.stage(f"experiment {number}, draws", study.n_draws)
@@ -56,9 +55,9 @@ def reproduce_command(
             findings = run_experiments(numbers, study, lambda number: done[number](1))
         write_report(findings, study, folder)
     claims = [claim for found in findings for claim in found.claims]
-    print_pairs([(claim.verdict, _with_draws(claim)) for claim in claims])
+    verdicts = [
+        (claim.verdict, f"{claim.name} (held in {claim.held})" if claim.held else claim.name)
+        for claim in claims
+    ]
+    print_text(to_screen([Facts(verdicts)], terminal_width()))
     print_line(f"wrote {out}; read {out}/REPORT.md")
-
-
-def _with_draws(claim: Claim) -> str:
-    return f"{claim.name} (held in {claim.held})" if claim.held else claim.name

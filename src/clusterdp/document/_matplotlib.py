@@ -34,7 +34,7 @@ _WITHOUT_TIME: dict[str, dict[str, None]] = {
 }
 
 
-# Inches of a row, of a row where there are many, and of what a panel has beside its rows.
+# Inches of a row, of a row where there are many, and of what a panel has next to its rows.
 _ROW, _NARROW_ROW, _PANEL, _TITLE = 0.3, 0.2, 1.0, 0.5
 _MANY_ROWS = 40
 # Where numbers begin, as a share of the axis, and room for arrows before it.
@@ -119,15 +119,14 @@ def _draw_panel(axes: Axes, panel: IntervalPanel) -> None:
     if 0 < n_main < len(rows):
         axes.axhline(n_main - 0.5, color="#cccccc", linewidth=0.8)
     _set_texts(axes, panel)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0, pad=8)
     axes.grid(axis="x", color="#eeeeee")
     axes.set_axisbelow(True)
 
 
 def _draw_interval(axes: Axes, position: int, row: Interval) -> None:
-    if math.isnan(row.estimate):
+    if math.isnan(row.low):
         axes.text(0, position, " too few units", va="center", color=_GREY, fontsize=9)
         return
     colour, (left, right) = _of_series(COLOURS, row), axes.get_xlim()

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.document._svg import Svg, drawing, element, text
+from clusterdp.document._svg import drawing, element, text
 from clusterdp.document.scales import Linear, Scale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from markupsafe import Markup
 
 
 # In units of the drawing: a phone shows them a quarter smaller, a desk a third larger.
 _WIDTH, _PLOT_HEIGHT = 520.0, 260.0
-_RIGHT, _LINE, _FOOT = 24.0, 22.0, 48.0
+_RIGHT, _FOOT = 24.0, 48.0
 # About the width of a letter, of a bold one too, also where a phone shows it larger.
 _LETTER, _BOLD_LETTER = 8.2, 10.4
 # Of names at the ends of lines: letters that fit, and their distance from a line.
@@ -36,6 +38,9 @@ _TOP = 30.0
 _AT_NUMBERS, _AT_LABELS = 66.0, 18.0
 # Of a row in a chart of estimates: its label, then its interval.
 _ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
+# The same next to each other, on screens with room: the drawing, where intervals end, a row, and
+# the letters of a label.
+_WIDE, _WIDE_RIGHT, _WIDE_ROW, _WIDE_FOOT, _WIDE_LETTERS = 736.0, 530.0, 28.0, 50.0, 36
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")
 # Of intervals in tables: their size, what is left free at both sides, and their middle.
 _BAR_WIDTH, _BAR_HEIGHT, _BAR_SIDE, _BAR_MIDDLE = 200.0, 22.0, 12.0, 11.0
@@ -57,7 +62,7 @@ class ChartLine(NamedTuple):
     """A line of a chart.
 
     Attributes:
-        name: What it is of.
+        name: What it shows.
         xs: Where its points are, from left to right.
         ys: What they are; a point that is not finite interrupts the line.
         limits: What they are at best, drawn as a thin line; the gap to it is shaded.
@@ -74,7 +79,7 @@ class Axis:
     """An axis of a chart.
 
     Attributes:
-        title: What it is of, with the unit.
+        title: What it shows, with the unit.
         scale: Where numbers stand.
         write: How they are written.
     """
@@ -85,7 +90,7 @@ class Axis:
 
 
 class Mark(NamedTuple):
-    """Where a point of every line stands, and its number beside it, in units of the drawing.
+    """Where a point of every line stands, and its number next to it, in units of the drawing.
 
     Attributes:
         x: Of all points, from the left.
@@ -102,32 +107,18 @@ class Mark(NamedTuple):
     anchor: str
 
 
-class Marked(NamedTuple):
-    """A point that is marked on every line, in a group `mark` that a script can move.
-
-    Attributes:
-        point: Which one.
-        slots: What a script finds each number by, in its attribute `data-slot`.
-        texts: The numbers.
-    """
-
-    point: int
-    slots: Sequence[str]
-    texts: Sequence[str]
-
-
 class Interval(NamedTuple):
     """An estimate with its interval.
 
     Attributes:
-        label: What it is of.
+        label: What it shows.
         estimate: The number. Where this or an end is not a number, the text alone is shown.
         low: The lower end; may be minus infinity.
         high: The upper end; may be infinity.
         told: The three as text.
         outer: A wider interval, such as one that holds for several estimates at once.
         series: Which colour and mark it has.
-        is_main: Whether it is above others, which are of parts of it.
+        is_main: Whether it is above others, which show parts of it.
         is_reference: Whether a line leads from it to the others.
         is_hollow: Whether its mark is.
         is_muted: Whether it is gray, such as an effect that is not significant.
@@ -150,7 +141,7 @@ class IntervalPanel(NamedTuple):
     """Estimates below each other.
 
     Attributes:
-        title: What they are of.
+        title: What they show.
         caption: What else is to be said.
         header: What the texts of intervals are.
         intervals: From the top; those that are main ones first.
@@ -181,8 +172,8 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
     title: str,
     description: str,
     gap: str = "",
-    marked: Marked | None = None,
-) -> Svg:
+    marked: tuple[int, Mapping[str, str]] | None = None,
+) -> Markup:
     """Lines over an axis, each with its name at its end.
 
     Args:
@@ -192,14 +183,17 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
         title: What the chart shows.
         description: What is to be seen in it, for readers who do not see it.
         gap: What the shaded gap between a line and its limit is, if lines have limits.
-        marked: The point that is marked; by default none. `mark_places` has places for others.
+        marked: The point that is marked on every line, in a group `mark` that a script can move;
+            and the numbers there, by what a script finds each by, its attribute `data-slot`. By
+            default none. `mark_places` has places for others.
     """
     right, bottom = _right(lines), _TOP + _PLOT_HEIGHT
-    ends = [_down(y.scale, [_last(line.ys)])[0] for line in lines]
+    known = [[one for one in line.ys if math.isfinite(one)] for line in lines]
+    ends = [_down(y.scale, ys[-1:] or [math.nan])[0] for ys in known]
     parts = [text(y.title, 0, 14, class_="axis")]
     for place, written in zip(_down(y.scale, y.scale.ticks()), y.scale.ticks(), strict=True):
         parts += [
-            _flat(right, place, class_="grid"),
+            element("line", x1=_AT_NUMBERS, x2=right, y1=place, y2=place, class_="grid"),
             text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end", class_="axis"),
         ]
     parts += _x_axis(x, bottom, _AT_NUMBERS, right)
@@ -222,11 +216,12 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
     if gap:
         parts += _drawn_gap(gap, lines, x, y)
     if marked is not None:
-        parts.append(_drawn_mark(mark_places(lines, x, y)[marked.point], marked))
+        point, numbers = marked
+        parts.append(_drawn_mark(mark_places(lines, x, y)[point], numbers))
     return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
 
 
-def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Svg]:
+def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Markup]:
     """What the shaded gaps are, written into the widest one, near the left."""
     at, found = len(lines[0].xs) // 6, []
     for line in lines:
@@ -237,18 +232,13 @@ def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[S
     return [text(gap, left, max(found)[1] + 5, class_="cost")] if found else []
 
 
-def _last(values: Sequence[float]) -> float:
-    """The last value that is finite."""
-    return next((one for one in reversed(values) if math.isfinite(one)), math.nan)
-
-
 def _right(lines: Sequence[ChartLine]) -> float:
     """Where the plot ends, so that names of lines fit."""
     longest = max(min(len(line.name), _LONGEST_NAME) for line in lines)
     return _WIDTH - 2 * _AT_END - _BOLD_LETTER * longest
 
 
-def sure_chart(written: str) -> Svg:
+def sure_chart(written: str) -> Markup:
     """A bar from 0 to 100%: how sure a reader is before, and can be after, as `89%`."""
     left, right, bottom = 16.0, _WIDTH - 30.0, _SURE_TOP + _SURE_BAR
     before, after = (left + (right - left) * place for place in (0.5, float(written[:-1]) / 100))
@@ -272,19 +262,14 @@ def sure_chart(written: str) -> Svg:
     return drawing(parts, _WIDTH, _SURE_HEIGHT, title, told)
 
 
-def _flat(right: float, level: float, **attributes: str) -> Svg:
-    """A flat line that begins at the left of the plot."""
-    return element("line", x1=_AT_NUMBERS, x2=right, y1=level, y2=level, **attributes)
-
-
 def mark_places(lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Mark]:
     """Where the points of lines stand in their chart; all lines have them at the same places."""
     right = _right(lines)
     across = _across(x.scale, lines[0].xs, _AT_NUMBERS, right)
     found = []
     for at, *ys in zip(across, *(_down(y.scale, line.ys) for line in lines), strict=True):
-        beside = (at + _BESIDE, "start") if at + _NUMBER <= right else (at - _BESIDE, "end")
-        found.append(Mark(at, tuple(ys), beside[0], _apart(ys, _TOP + _PLOT_HEIGHT), beside[1]))
+        label = (at + _BESIDE, "start") if at + _NUMBER <= right else (at - _BESIDE, "end")
+        found.append(Mark(at, tuple(ys), label[0], _apart(ys, _TOP + _PLOT_HEIGHT), label[1]))
     return found
 
 
@@ -297,7 +282,7 @@ def _apart(ys: Sequence[float], bottom: float) -> tuple[float, ...]:
     return tuple(found.values())
 
 
-def _drawn_mark(mark: Mark, marked: Marked) -> Svg:
+def _drawn_mark(mark: Mark, numbers: Mapping[str, str]) -> Markup:
     """A line from the top to the axis, then dots, then their numbers, in the order of lines."""
     parts = [element("line", x1=mark.x, x2=mark.x, y1=_TOP, y2=_TOP + _PLOT_HEIGHT)]
     parts += [
@@ -306,15 +291,18 @@ def _drawn_mark(mark: Mark, marked: Marked) -> Svg:
     ]
     parts += [
         text(written, mark.label_x, level, text_anchor=mark.anchor, data_slot=slot)
-        for written, slot, level in zip(marked.texts, marked.slots, mark.label_ys, strict=True)
+        for (slot, written), level in zip(numbers.items(), mark.label_ys, strict=True)
     ]
     return element("g", "".join(parts), class_="mark")
 
 
 def interval_chart(
     intervals: Sequence[Interval], x: Axis, *, reference: float, title: str, description: str
-) -> Svg:
+) -> Markup:
     """Estimates below each other, each a dot with its interval.
+
+    There are two drawings, of which the style sheet shows one: for wide screens, labels and texts
+    stand at the sides of intervals; for narrow ones, above them.
 
     Args:
         intervals: From the top.
@@ -323,20 +311,55 @@ def interval_chart(
         title: What the chart shows.
         description: What is to be seen in it, for readers who do not see it.
     """
-    bottom = _ROW * len(intervals) + 6
-    parts = _x_axis(x, bottom, _AT_LABELS)
-    for value, kind in ((0.0, "zero"), (reference, "reference")):
-        (place,) = x.scale.places([value])
-        if 0 <= place <= 1:
-            at = _across(x.scale, [value], _AT_LABELS)[0]
+    wide = _wide_intervals(intervals, x, reference)
+    narrow = _narrow_intervals(intervals, x, reference)
+    bottom = _WIDE_ROW * len(intervals) + _WIDE_FOOT
+    drawn = drawing(wide, _WIDE, bottom, title, description)
+    bottom = _ROW * len(intervals) + 6 + _FOOT
+    slim = drawing(narrow, _WIDTH, bottom, title, description)
+    return element("div", drawn, class_="wide") + element("div", slim, class_="narrow")
+
+
+def _wide_intervals(intervals: Sequence[Interval], x: Axis, reference: float) -> list[Markup]:
+    """Rows of a label, an interval and its text."""
+    letters = max((min(len(one.label), _WIDE_LETTERS) for one in intervals), default=0)
+    span, bottom = (_LETTER * (letters + 3), _WIDE_RIGHT), _WIDE_ROW * len(intervals) + 4
+    parts = _x_axis(x, bottom, *span)
+    for value, kind in ((reference, "reference"), (0.0, "zero")):
+        if 0 <= x.scale.places([value])[0] <= 1:
+            (at,) = _across(x.scale, [value], *span)
+            parts.append(element("line", x1=at, x2=at, y1=0, y2=bottom, class_=kind))
+    for row, one in enumerate(intervals):
+        level = _WIDE_ROW * (row + 0.5)
+        parts += [
+            text(_shortened(one.label, _WIDE_LETTERS), 0, level + 5),
+            text(one.told, _WIDE, level + 5, text_anchor="end", class_="told"),
+            *_drawn_interval(one, x.scale, level, *span),
+        ]
+    return parts
+
+
+def _narrow_intervals(intervals: Sequence[Interval], x: Axis, reference: float) -> list[Markup]:
+    """Labels with texts, each above its interval."""
+    span = _AT_LABELS, _WIDTH - _RIGHT
+    parts = _x_axis(x, _ROW * len(intervals) + 6, *span)
+    for value, kind in ((reference, "reference"), (0.0, "zero")):
+        if 0 <= x.scale.places([value])[0] <= 1:
+            (at,) = _across(x.scale, [value], *span)
             parts += [_between_labels(at, row, kind) for row in range(len(intervals))]
     for row, one in enumerate(intervals):
-        parts += _drawn_interval(one, x.scale, _ROW * row)
-    return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+        top = _ROW * row
+        letters = int(_WIDTH / _LETTER) - len(one.told)
+        parts += [
+            text(_shortened(one.label, letters), 0, top + 14),
+            text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
+            *_drawn_interval(one, x.scale, top + _INTERVAL_AT, *span),
+        ]
+    return parts
 
 
-def _between_labels(at: float, row: int, kind: str) -> Svg:
-    """The part of a vertical line that is beside an interval, below its label."""
+def _between_labels(at: float, row: int, kind: str) -> Markup:
+    """The part of a vertical line that is next to an interval, below its label."""
     return element(
         "line", x1=at, x2=at, y1=_ROW * row + _LABEL, y2=_ROW * (row + 1) + 6, class_=kind
     )
@@ -344,53 +367,54 @@ def _between_labels(at: float, row: int, kind: str) -> Svg:
 
 def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
     """An axis that holds all estimates, their finite ends, and zero."""
-    values = [value for one in intervals for value in (one.estimate, one.low, one.high)]
+    ends = [value for one in intervals for value in (one.estimate, one.low, one.high)]
+    values = [value for value in ends if not math.isnan(value)]
     return Axis(title, Linear.over([0.0, *values]))
 
 
-def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
-    level = top + _INTERVAL_AT
-    places = scale.places([one.low, one.high])
-    low, high = _across(scale, [one.low, one.high], _AT_LABELS)
-    parts = [
-        text(_shortened(one.label, int(_WIDTH / _LETTER) - len(one.told)), 0, top + 14),
-        text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
-    ]
-    if np.isnan([one.estimate, one.low, one.high]).any():
-        return parts
+def _drawn_interval(
+    one: Interval, scale: Scale, level: float, left: float, right: float
+) -> list[Markup]:
+    """A dot with its whiskers, between two places of a drawing; only what is known of both."""
+    if np.isnan([one.low, one.high]).any():
+        return []
+    places = scale.places([one.low, one.high, one.estimate])
+    low, high, dot = _across(scale, [one.low, one.high, one.estimate], left, right)
     muted = " muted" if one.is_muted else ""
     whisker = f"whisker{muted}"
-    parts.append(element("line", x1=low, x2=high, y1=level, y2=level, class_=whisker))
+    parts = [element("line", x1=low, x2=high, y1=level, y2=level, class_=whisker)]
     for at, place, inward in ((low, places[0], 7), (high, places[1], -7)):
         ends = f"M{at:.1f} {level - 5:.1f}V{level + 5:.1f}"
         if not 0 <= place <= 1:
             tip = at + inward
             ends = f"M{tip:.1f} {level - 5:.1f}L{at:.1f} {level:.1f}L{tip:.1f} {level + 5:.1f}"
         parts.append(element("path", d=ends, class_=whisker, fill="none"))
-    (dot,), (place,) = (
-        _across(scale, [one.estimate], _AT_LABELS),
-        scale.places([one.estimate]),
-    )
-    if 0 <= place <= 1:
+    if 0 <= places[2] <= 1:
         parts.append(element("circle", cx=dot, cy=level, r=_RADIUS, class_=f"dot{muted}"))
     return parts
 
 
 def _shortened(label: str, n_letters: int) -> str:
-    """A label that leaves room for what stands at the other end of its line."""
-    return label if len(label) <= n_letters else f"{label[: max(n_letters - 1, 1)]}…"
+    """A label that leaves room for what stands at the other end of its line.
+
+    It is cut in the middle: many labels begin with the same metric, and arms are at the end.
+    """
+    if len(label) <= n_letters:
+        return label
+    n_first = max(n_letters - 1, 2) // 2
+    return f"{label[:n_first]}…{label[n_first + 1 - max(n_letters, 3) :]}"
 
 
-def interval_bar(one: Interval, scale: Scale, reference: float) -> Svg:
+def interval_bar(one: Interval, scale: Scale, reference: float) -> Markup:
     """An interval in a table, with its dot, zero, and a reference, if that is a number."""
     lines = [("z", 0.0), *([] if math.isnan(reference) else [("o", reference)])]
     parts = [
-        element("path", class_=kind, d=f"M{_on_bar(scale, value):.0f} 0V{_BAR_HEIGHT:g}")
+        element("path", class_=kind, d=f"M{_on_bar(scale, [value])[0]:.0f} 0V{_BAR_HEIGHT:g}")
         for kind, value in lines
     ]
     if not math.isnan(one.low):
-        places = scale.places([one.low, one.high, one.estimate])
-        low, high, dot = (_on_bar(scale, value) for value in (one.low, one.high, one.estimate))
+        numbers = [one.low, one.high, one.estimate]
+        places, (low, high, dot) = scale.places(numbers), _on_bar(scale, numbers)
         line = f"M{low:.0f} {_BAR_MIDDLE:g}H{high:.0f}"
         for is_beyond, end, inward in ((places[0] < 0, low, 6), (places[1] > 1, high, -6)):
             if is_beyond:
@@ -402,33 +426,32 @@ def interval_bar(one: Interval, scale: Scale, reference: float) -> Svg:
     return _unnamed_drawing(parts, _BAR_HEIGHT)
 
 
-def bar_axis(scale: Scale) -> Svg:
+def bar_axis(scale: Scale) -> Markup:
     """The numbers of an axis above bars: its first, its last and zero."""
     ticks = scale.ticks()
-    zero, ends = min(ticks, key=abs), (ticks[0], ticks[-1])
-    is_apart = min(abs(_on_bar(scale, zero) - _on_bar(scale, end)) for end in ends) > _TICK_WIDTH
+    shown = [ticks[0], ticks[-1], min(ticks, key=abs)]
+    first, last, zero = _on_bar(scale, shown)
+    is_apart = min(abs(zero - first), abs(zero - last)) > _TICK_WIDTH
     parts = []
-    for tick in [*ends, *([zero] if is_apart else [])]:
-        at = _on_bar(scale, tick)
+    for tick, at in list(zip(shown, (first, last, zero), strict=True))[: 3 if is_apart else 2]:
         # So that it stays within the drawing.
         anchor = ("start", "middle", "middle", "end")[min(int(4 * at / _BAR_WIDTH), 3)]
         parts.append(text(short(tick), at, 13, text_anchor=anchor))
     return _unnamed_drawing(parts, _BAR_AXIS)
 
 
-def _on_bar(scale: Scale, value: float) -> float:
-    (at,) = _across(scale, [value], _BAR_SIDE, _BAR_WIDTH - _BAR_SIDE)
-    return at
+def _on_bar(scale: Scale, values: Sequence[float]) -> list[float]:
+    return _across(scale, values, _BAR_SIDE, _BAR_WIDTH - _BAR_SIDE)
 
 
-def _unnamed_drawing(parts: Sequence[str], height: float) -> Svg:
+def _unnamed_drawing(parts: Sequence[str], height: float) -> Markup:
     """A drawing of what a table says in numbers too."""
     box = f"0 0 {_BAR_WIDTH:g} {height:g}"
     return element("svg", "".join(parts), viewBox=box, aria_hidden="true")
 
 
-def _x_axis(x: Axis, bottom: float, left: float, right: float = _WIDTH - _RIGHT) -> list[Svg]:
-    parts: list[Svg] = [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
+def _x_axis(x: Axis, bottom: float, left: float, right: float = _WIDTH - _RIGHT) -> list[Markup]:
+    parts: list[Markup] = [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
     ticks = x.scale.ticks()
     for at, written in zip(_across(x.scale, ticks, left, right), map(x.write, ticks), strict=True):
         inside = max(at, _LETTER / 2 * len(written))

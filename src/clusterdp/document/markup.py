@@ -1,15 +1,16 @@
-"""Documents as markup: Markdown, HTML for notebooks, and pages that need nothing beside themselves.
+"""Documents as markup: Markdown, HTML for notebooks, and self-contained pages.
 
-Pages are made by Jinja2. Whatever is put into a template is escaped and plain, and a name that was
-not given is an error. Pages extend `base.html`; `parts.html` has what they share; `document.html`
-shows a `Document`. A page has scripts only if it fills the block `script`: the policy of all others
-forbids them.
+Pages are made by Jinja2. Every value in a template is plain, and escaped unless the template
+is a text (`.txt`); a name that was not given is an error. Pages extend `base.html`; `parts.html`
+has what they share; `document.html` shows a `Document`. A page has scripts only if it fills the
+block `script`: the policy of all others forbids them.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
+from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from clusterdp.document.model import (
 from clusterdp.document.text import aligned, in_plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from jinja2 import Environment
 
     from clusterdp.document.model import Document, Part
 
@@ -45,12 +46,18 @@ def render(package: str, template: str, **values: Any) -> str:
         template: Its name, such as `plan.html`.
         **values: What is put into it.
     """
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    return _environment(package).get_template(template).render(values)
+
+
+@cache
+def _environment(package: str) -> Environment:
+    """The templates of a package, compiled once."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
     from markupsafe import Markup
 
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("clusterdp.document")]),
-        autoescape=True,
+        autoescape=select_autoescape(disabled_extensions=["txt"], default=True),
         finalize=_plain,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -61,7 +68,7 @@ def render(package: str, template: str, **values: Any) -> str:
         "inline": lambda text: Markup(_in_html(text)),  # noqa: S704 - escaped there
         "kind": lambda part: type(part).__name__,
     }
-    return environment.get_template(template).render(values)
+    return environment
 
 
 def _plain(value: Any) -> Any:
@@ -75,42 +82,13 @@ def to_page(document: Document) -> str:
 
 
 def to_html(*parts: Part | Section) -> str:
-    """Parts of a document for notebooks, which have a style of their own."""
-    return "".join(map(_notebook_part, parts))
-
-
-def _notebook_part(part: Part | Section) -> str:  # noqa: PLR0911 - one for each kind of part
-    match part:
-        case Section(heading, inner):
-            return (f"<h4>{_in_html(heading)}</h4>" if heading else "") + to_html(*inner)
-        case Paragraph(text):
-            return f"<p>{_in_html(text)}</p>"
-        case Facts(pairs, notes):
-            rows = (
-                f"<tr><th>{_in_html(name)}</th>{_cells('td', [text])}</tr>" for name, text in pairs
-            )
-            table = f"<table><tbody>{''.join(rows)}</tbody></table>" if pairs else ""
-            return f"{table}{to_html(Items(notes))}"
-        case KeyNumbers(pairs):
-            return to_html(Facts(pairs))
-        case Items(texts):
-            items = "".join(f"<li>{_in_html(text)}</li>" for text in texts)
-            return f"<ul>{items}</ul>" if items else ""
-        case Table(title, (header, *rows), _, groups):
-            above = to_html(Paragraph(title)) if title else ""
-            body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
-            named = (f'<th colspan="{span}">{_in_html(name)}</th>' for name, span in groups)
-            top = f"<tr><th></th>{''.join(named)}</tr>" if groups else ""
-            head = f"<thead>{top}<tr>{_cells('th', header)}</tr></thead>"
-            return f"{above}<table>{head}<tbody>{body}</tbody></table>"
-        case Code(label, lines):
-            above = to_html(Paragraph(label)) if label else ""
-            return f"{above}<pre>{escape(plain_text(lines, chr(10)))}</pre>"
-    return ""
-
-
-def _cells(tag: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{_in_html(text)}</{tag}>" for text in texts)
+    """Parts of a document for notebooks: as on a page, with the style of pages."""
+    opened = [
+        inner
+        for part in parts
+        for inner in (part.parts if isinstance(part, Section) and not part.heading else [part])
+    ]
+    return render("clusterdp.document", "notebook.html", parts=opened)
 
 
 def _in_html(text: str) -> str:
@@ -142,9 +120,8 @@ def _markdown_part(part: Part) -> list[str]:  # noqa: PLR0911 - one for each kin
     match part:
         case Paragraph(text):
             return _lines(text)
-        case Facts(pairs, notes):
-            texts = [*(f"{name}: {text}" for name, text in pairs), *notes]
-            return _markdown_part(Items(texts))
+        case Facts(pairs):
+            return _markdown_part(Items([f"{name}: {text}" for name, text in pairs]))
         case KeyNumbers(pairs):
             return _markdown_part(Items([f"{strong(text)} {name}" for name, text in pairs]))
         case Items(texts, is_ordered):

@@ -2,7 +2,7 @@
 
 A part says what it is, not how it looks: `text.py` lays it out for terminals, `markup.py` for
 Markdown, notebooks and pages. They escape what they are given, and nobody else does. So texts are
-given as they are, whatever their source; names stand in `code(...)`, what matters most in
+given as they are, from any source; names stand in `code(...)`, what matters most in
 `strong(...)`. Both put control characters around a text, which no name or label may have.
 """
 
@@ -17,7 +17,7 @@ from clusterdp._text import plain_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clusterdp.document._svg import Svg
+    from markupsafe import Markup
 
 _CODE, _STRONG = "\x02", "\x03"
 
@@ -73,10 +73,9 @@ class Paragraph(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Names with what is known of them, and notes on them."""
+    """Names with what is known of them."""
 
     pairs: Sequence[tuple[str, str]]
-    notes: Sequence[str] = ()
 
 
 class KeyNumbers(NamedTuple):
@@ -86,10 +85,16 @@ class KeyNumbers(NamedTuple):
 
 
 class Items(NamedTuple):
-    """A list of texts."""
+    """A list of texts; in terminals each begins with `mark`."""
 
     texts: Sequence[str]
     is_ordered: bool = False
+    mark: str = "- "
+
+
+def as_notes(texts: Sequence[str]) -> list[Items]:
+    """Notes to a reader; an empty list without notes."""
+    return [Items(texts, mark="note: ")] if texts else []
 
 
 class Table(NamedTuple):
@@ -97,7 +102,7 @@ class Table(NamedTuple):
 
     Attributes:
         title: What it shows.
-        rows: The header, then the rows; the first cell says what a row is of.
+        rows: The header, then the rows; the first cell names the row.
         kind: "numeric", or "files" for names and checksums.
         groups: Names above several columns each, with how many; the first column has none.
     """
@@ -119,7 +124,7 @@ class Code(NamedTuple):
 class Chart(NamedTuple):
     """A drawing with its caption. Where nothing can be drawn, it is left out."""
 
-    drawing: Svg
+    drawing: Markup
     caption: str
 
 
@@ -127,10 +132,10 @@ class DrawnRow(NamedTuple):
     """A row of a table with drawn intervals.
 
     Attributes:
-        label: What it is of.
+        label: What it shows.
         group: The group that it belongs to, such as an arm.
         value: What it is sorted by; empty if it is unknown.
-        size: How many units it is of.
+        size: How many units it covers.
         drawing: Its interval.
         cells: Its numbers.
     """
@@ -139,16 +144,16 @@ class DrawnRow(NamedTuple):
     group: str
     value: str
     size: int
-    drawing: Svg
+    drawing: Markup
     cells: tuple[str, ...]
 
 
 class DrawnTable(NamedTuple):
-    """Rows with drawn intervals on one axis, below rows that are of all units."""
+    """Rows with drawn intervals on one axis, below rows for all units."""
 
     name: str
     header: tuple[str, ...]
-    axis: Svg
+    axis: Markup
     overall: Sequence[DrawnRow]
     rows: Sequence[DrawnRow]
 

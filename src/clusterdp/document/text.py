@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import textwrap
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp._text import plain_text
+from clusterdp.document.charts import interval_scale, short
 from clusterdp.document.model import (
     Code,
     Facts,
@@ -22,7 +25,9 @@ from clusterdp.document.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from clusterdp.document.charts import Interval
     from clusterdp.document.model import Part
+    from clusterdp.document.scales import Linear
 
 
 _INDENT, _GAP = "  ", "  "
@@ -30,6 +35,9 @@ _INDENT, _GAP = "  ", "  "
 _FIRM = "\0"
 # How many lines a stacked row may take for what can be left out.
 _STACKED_LINES = 2
+# Letters between two numbers of an axis.
+_AXIS_GAP = 2
+_BAR, _DOT, _ZERO, _CROSSED, _BELOW, _ABOVE = "─", "●", "│", "┼", "<", ">"
 
 
 class Column(NamedTuple):
@@ -39,7 +47,7 @@ class Column(NamedTuple):
         name: Its header.
         cells: Its cells.
         rank: When it is left out: the highest first, zero never.
-        is_label: Whether it says what a row is of; labels are aligned at the left.
+        is_label: Whether it names the row; labels are aligned at the left.
         starts_line: Whether it starts a line of a stacked row.
     """
 
@@ -103,7 +111,7 @@ def fitted(columns: Sequence[Column], width: int | None) -> tuple[list[str], tup
 
 
 def _flat(columns: Sequence[list[str]]) -> list[str]:
-    """Columns of texts beside each other."""
+    """Columns of texts next to each other."""
     lines = (_INDENT + _GAP.join(cells) for cells in zip(*columns, strict=True))
     return [plain_text(line).rstrip() for line in lines]
 
@@ -115,30 +123,29 @@ def _fits(lines: list[str], width: int) -> bool:
 def _stacked(columns: Sequence[Column], width: int) -> tuple[list[str], tuple[str, ...]]:
     """Each row as its labels in a line, and its other cells with their names below."""
     labels = [column for column in columns if column.is_label]
-    kept = sorted((c for c in columns if not c.is_label), key=lambda column: column.rank)
-    entries = [f"{column.name} {{:>{max(map(len, column.cells))}}}" for column in kept]
-    shown: list[list[int]] = [[]]
-    inner = width - 2 * len(_INDENT)
-    for index, column in enumerate(kept):
-        together = [*shown[-1], index]
-        lengths = [len(kept[one].name) + 1 + max(map(len, kept[one].cells)) for one in together]
-        fits = sum(lengths) + len(_GAP) * (len(together) - 1) <= inner
-        if fits and not column.starts_line:
+    others = sorted((one for one in columns if not one.is_label), key=lambda one: one.rank)
+    shown: list[list[list[str]]] = [[]]
+    hidden = list(others)
+    for column in others:
+        longest = max(map(len, column.cells))
+        texts = [f"{column.name} {cell:>{longest}}" for cell in column.cells]
+        together = [*shown[-1], texts]
+        n_letters = sum(len(one[0]) for one in together) + len(_GAP) * (len(together) - 1)
+        if n_letters <= width - 2 * len(_INDENT) and not column.starts_line:
             shown[-1] = together
         elif column.rank == 0 or len(shown) < _STACKED_LINES:
-            shown.append([index])
+            shown.append([texts])
         else:
             break
-    n_shown = sum(map(len, shown))
+        hidden.remove(column)
     lines = []
     for row in range(len(columns[0].cells)):
         label = ", ".join(f"{column.name} {column.cells[row]}" for column in labels)
         lines += wrapped(_INDENT + label, width, 2 * _INDENT) if label else []
         for together in shown:
-            cells = (entries[one].format(kept[one].cells[row]) for one in together)
-            lines += wrapped(2 * _INDENT + _GAP.join(cells), width, 3 * _INDENT)
-    names = {column.name for column in kept[n_shown:]}
-    return lines, tuple(column.name for column in columns if column.name in names)
+            cells = _GAP.join(texts[row] for texts in together)
+            lines += wrapped(2 * _INDENT + cells, width, 3 * _INDENT)
+    return lines, tuple(column.name for column in columns if column in hidden)
 
 
 def aligned(
@@ -148,19 +155,17 @@ def aligned(
 ) -> list[str]:
     """Rows as lines: the first column aligned at the left, others at the right.
 
-    Where they do not fit, the table goes on below an empty line, with its first column again.
+    Where they do not fit, headers are broken; where that does not help, the table goes on below an
+    empty line, with its first column again.
     Columns of a group stay together.
     """
-    labels, *others = zip(*rows, strict=True)
-    first = Column("", labels, is_label=True).lines(())
-    columns = [Column("", cells).lines(()) for cells in others]
-    named = groups or [("", 1)] * len(columns)
-    blocks, place = [], 0
-    for name, span in named:
-        lines = [_GAP.join(cells) for cells in zip(*columns[place : place + span], strict=True)]
-        blocks.append([*([name.center(len(lines[0])).rstrip()] if groups else []), *lines])
-        place += span
-    labelled = [*([""] if groups else []), *first]
+    labelled, blocks = _blocks(rows, groups)
+    if width and not _fits(_together(labelled, blocks), width):
+        broken = [Column(name, tuple(cells)).broken() for name, *cells in zip(*rows, strict=True)]
+        upper, lower = (tuple(lines) for lines in zip(*broken, strict=True))
+        narrow = _blocks([upper, (rows[0][0], *lower[1:]), *rows[1:]], groups)
+        if _fits(_together(*narrow), width):
+            labelled, blocks = narrow
     found: list[str] = []
     while True:
         n_kept = max(1, len(blocks))
@@ -170,6 +175,20 @@ def aligned(
         blocks = blocks[n_kept:]
         if not blocks:
             return found
+
+
+def _blocks(
+    rows: Sequence[tuple[str, ...]], groups: Sequence[tuple[str, int]]
+) -> tuple[list[str], list[list[str]]]:
+    """The first column of a table as lines, and the others, those of a group next to each other."""
+    labels, *others = zip(*rows, strict=True)
+    first = Column("", labels, is_label=True).lines(())
+    columns = iter([Column("", cells).lines(()) for cells in others])
+    blocks = []
+    for name, span in groups or [("", 1)] * len(others):
+        lines = [_GAP.join(cells) for cells in zip(*islice(columns, span), strict=True)]
+        blocks.append([*([name.center(len(lines[0])).rstrip()] if groups else []), *lines])
+    return [*([""] if groups else []), *first], blocks
 
 
 def _together(labels: list[str], blocks: Sequence[list[str]]) -> list[str]:
@@ -194,13 +213,11 @@ def to_lines(parts: Iterable[Part | Section], width: int | None = None) -> list[
                 lines += to_lines(inner, width)
             case Paragraph(text):
                 lines += wrapped(in_plain_text(text), width)
-            case Facts(pairs, notes):
-                lines += [*_fact_lines(pairs, width), *_note_lines(notes, width)]
-            case KeyNumbers(pairs):
+            case Facts(pairs) | KeyNumbers(pairs):
                 lines += _fact_lines(pairs, width)
-            case Items(texts):
+            case Items(texts, _, mark):
                 for text in texts:
-                    lines += wrapped(f"- {in_plain_text(text)}", width, _INDENT)
+                    lines += wrapped(f"{mark}{in_plain_text(text)}", width, " " * len(mark))
             case Table(title, rows, _, groups):
                 lines += wrapped(in_plain_text(title), width) if title else []
                 lines += aligned([tuple(map(in_plain_text, row)) for row in rows], width, groups)
@@ -228,12 +245,59 @@ def _fact_lines(pairs: Sequence[tuple[str, str]], width: int | None) -> list[str
     ]
 
 
-def _note_lines(notes: Sequence[str], width: int | None) -> list[str]:
-    return [
-        line for note in notes for line in wrapped(f"note: {in_plain_text(note)}", width, " " * 6)
-    ]
-
-
 def in_plain_text(text: str) -> str:
     """A text of a document as one line; code stands in backticks."""
     return render_inline(text, str, "`{}`".format, ("", ""))
+
+
+def interval_lines(intervals: Sequence[Interval], unit: str, width: int) -> list[str]:
+    """An axis, and a line for each interval: dot, whiskers, zero, and arrows beyond the axis."""
+    scale = interval_scale([(one.low, one.high) for one in intervals])
+    width -= len(unit) + 2  # for the last number of the axis
+    return [
+        _axis_line(scale, unit, width),
+        *(_interval_line(one, scale, width) for one in intervals),
+    ]
+
+
+def _axis_line(scale: Linear, unit: str, width: int) -> str:
+    """Zero and every n-th number from there, as many as have room; the last has the unit."""
+    ticks = scale.ticks()
+    zero = min(range(len(ticks)), key=lambda index: abs(ticks[index]))
+    for step in range(1, len(ticks) + 1):
+        chosen = ticks[zero % step :: step]
+        texts = [short(tick).replace("−", "-") for tick in chosen]
+        line = ""
+        for tick, text in zip(chosen, texts, strict=True):
+            start = max(_column(scale, tick, width) - len(text) // 2, 0)
+            is_first, room = not line, start - len(line)
+            if not is_first and room < _AXIS_GAP:
+                break
+            line += " " * room + text
+        else:
+            break
+    return f"{line} {unit}".rstrip()
+
+
+def _interval_line(one: Interval, scale: Linear, width: int) -> str:
+    letters = [" "] * width
+    zero = _column(scale, 0.0, width)
+    letters[zero] = _ZERO
+    if math.isnan(one.low) or math.isnan(one.high):
+        return "".join(letters)
+    low, high = (_column(scale, end, width) for end in (one.low, one.high))
+    for column in range(low, high + 1):
+        letters[column] = _CROSSED if column == zero else _BAR
+    if scale.low <= one.estimate <= scale.high:
+        letters[_column(scale, one.estimate, width)] = _DOT
+    if one.low < scale.low:
+        letters[0] = _BELOW
+    if one.high > scale.high:
+        letters[-1] = _ABOVE
+    return "".join(letters)
+
+
+def _column(scale: Linear, value: float, width: int) -> int:
+    """Where a number stands; those beyond the axis at its ends."""
+    (place,) = scale.places([value])
+    return round(min(max(float(place), 0.0), 1.0) * (width - 1))

@@ -22,7 +22,7 @@ from clusterdp.engines.cells import (
     refuse_missing,
     unplain,
 )
-from clusterdp.errors import DataError, ParameterError, TableChangedError
+from clusterdp.errors import DataError, ParameterError, TableChangedError, errors_about
 from clusterdp.rows.column_types import PLAIN, TEXT_KINDS, Notation
 from clusterdp.rows.encoding import RowEncoder
 from clusterdp.sources.source import ColumnRequest
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import CountPlan, CountRequest, QuestionTally, Tally
+    from clusterdp.rows.tally import CountRequest, QuestionTally, Tally
     from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.spec.columns import Aggregates, Columns
-    from clusterdp.storage.folder import Destination, FileSum, RowOrderKind
+    from clusterdp.storage.folder import Destination, FileSum
 
 # What passes are called where progress is shown.
 COUNTING, RANDOMIZING = "counting cells", "randomizing rows"
@@ -57,8 +57,8 @@ class Pass:
         layout: The cells.
         keys: The keys of the release (a `KeyRing`), by the names that encoder and randomizer have
             for them. None are needed to count rows whose clusters are public.
-        counts: What to count of each question beside rows by category; None to count nothing. What
-            is counted is checked: of another pass, rows need not be.
+        counts: What to count for each question next to rows by category; None to count nothing.
+            What is counted is checked: of another pass, rows need not be.
         randomizer: What randomizes rows; None to publish none.
         folder: Where rows are put: a private folder, which becomes public when all is done; or, if
             only Spark reaches the place, the place itself. None to get them as a frame.
@@ -79,7 +79,7 @@ class Pass:
     is_first: bool = False
     progress: RowsDone = no_progress
 
-    def keys_for(self, workers: CountPlan | BatchRandomizer) -> dict[str, bytes]:
+    def keys_for(self, workers: Tally | BatchRandomizer) -> dict[str, bytes]:
         """The keys that those need who count or randomize, and no others: they can be sent."""
         return {name: self.keys[name] for name in workers.key_names}
 
@@ -197,11 +197,6 @@ class EngineTable(TableOptions, ABC):
 
     writes_privately: ClassVar[bool] = False
 
-    @property
-    def row_order(self) -> RowOrderKind:
-        """In which order its rows are published."""
-        return "table" if self.keep_order else "ids"
-
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms, sizes and breakdowns, from public columns alone; how to encode them.
 
@@ -235,8 +230,7 @@ class EngineTable(TableOptions, ABC):
         Raises:
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
-            TableChangedError: If the table is not the one that the layout, or an earlier pass, is
-                of.
+            TableChangedError: If the table is not the one of the layout, or of an earlier pass.
         """
 
     @abstractmethod
@@ -260,7 +254,7 @@ class EngineTable(TableOptions, ABC):
         Returns:
             Warnings to the owner that outcomes were clipped.
         """
-        if not tally.in_space:
+        if any(question.flaws[:2].any() for question in tally.questions):
             refuse_text(self.text_shapes(), self)
         refuse_unsound(tally, self)
         refuse_repeated(count_repeated(), self.columns.unit, self.aggregates)
@@ -316,14 +310,15 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
     The message shows no value. How many rows broke a rule depends on true outcomes, and several
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
-    refuse_missing(table.columns.unit, "unit", tally.n_without_id)
-    if tally.n_unplain_ids:
+    n_without_id, n_unplain, n_unlabelled = tally.lacking.tolist()
+    refuse_missing(table.columns.unit, "unit", n_without_id)
+    if n_unplain:
         raise unplain(table.columns.unit, "unit")
-    if tally.n_unlabelled:
+    if n_unlabelled:
         several = ", or several labels of one unit" if table.aggregates else ""
         raise DataError(
             f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
-            f"that were not declared{several}{_in_rows(tally.n_unlabelled, table)}; declare every "
+            f"that were not declared{several}{_in_rows(n_unlabelled, table)}; declare every "
             "label (under [private_clusters]), such as 'other' for all that are rare"
         )
     for question, space in zip(tally.questions, table.spaces, strict=True):
@@ -332,37 +327,37 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
 
 def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOptions) -> None:
     """Raise a DataError unless every row has outcomes of a question that can be used."""
-    named = _outcomes_in_words(space)
+    names = space.declared.names
+    listed = ", ".join(map(repr, names))
+    # Which of several it is depends on outcomes.
+    named, about = f"column {listed} (outcome) has", names
+    if len(names) > 1:
+        named, about = f"one or more of the outcomes {listed} has", ()
     n_missing, n_outside, n_broken = tally.flaws[:3].tolist()
     if n_missing:
-        raise DataError(
-            f"{named} missing values{_in_rows(n_missing, table)}; declare which outcomes "
-            "may be missing (missing=[...], --missing NAME)"
-        )
+        with errors_about(*about):
+            raise DataError(
+                f"{named} missing values{_in_rows(n_missing, table)}; declare which outcomes "
+                "may be missing (missing=[...], --missing NAME)"
+            )
     if n_outside:
         # Labels are never clipped.
         clips = not table.clip and not space.declared.labels
         remedy = "declare every value that can occur" + (
-            ", or clip: clip = true under [analysis] (clip=True, --clip)" if clips else ""
+            ", or clip (clip=True, --clip)" if clips else ""
         )
-        raise DataError(
-            f"{named} values outside the allowed values{_in_rows(n_outside, table)}; {remedy}"
-        )
+        with errors_about(*about):
+            raise DataError(
+                f"{named} values outside the allowed values{_in_rows(n_outside, table)}; {remedy}"
+            )
     if n_broken:
-        listed = ", ".join(repr(str(one)) for one in space.declared.constraints)
-        raise DataError(
-            f"{named} combinations that the constraints rule out ({listed})"
-            f"{_in_rows(n_broken, table)}; declare fewer constraints, or correct the rows"
-        )
-
-
-def _outcomes_in_words(space: Categories) -> str:
-    names = ", ".join(map(repr, space.declared.names))
-    return (
-        f"column {names} (outcome) has"
-        if len(space.declared.names) == 1
-        else (f"columns {names} (outcomes) have")
-    )
+        ruled_out = ", ".join(repr(str(one)) for one in space.declared.constraints)
+        with errors_about("constraint"):
+            raise DataError(
+                f"the outcomes {listed} have combinations that the constraints rule out "
+                f"({ruled_out}){_in_rows(n_broken, table)}; declare fewer constraints, or correct "
+                "the rows"
+            )
 
 
 def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The public cells of a table: which columns they are of, and the layout that they make.
+"""The public cells of a table: which columns make them, and the layout that they make.
 
 Clusters may be crossed from several columns, `"a,b"`, whichever engine reads them.
 """
@@ -21,7 +21,7 @@ from clusterdp.cells.layout import (
     find_arm,
 )
 from clusterdp.errors import DataError, missing_column
-from clusterdp.rows.column_types import check_ids, check_kept, check_label_types
+from clusterdp.rows.column_types import check_type
 from clusterdp.rows.value_codes import CellEncoder, ValueCodes, n_unplain
 from clusterdp.sources.source import ColumnRequest
 from clusterdp.spec.columns import PRIVATE_CLUSTER
@@ -81,7 +81,7 @@ class CellOptions(NamedTuple):
 
     @property
     def checked(self) -> dict[str, str]:
-        """What a release needs beside them, and is public; nothing of a table of cells."""
+        """What else a release needs that is public; empty for a table of cells."""
         if self.size is not None:
             return {}
         ids = {self.columns.unit: "unit"} if self.columns.unit else {}
@@ -105,9 +105,8 @@ class CellOptions(NamedTuple):
 def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
     """Raise a DataError unless columns that a plan or a release reads hold what they may."""
     cut_by = {name for names in asked.columns.breakdowns for name in names}
-    check_label_types(schema, [name for name in asked.groups if name not in cut_by], cut_by)
-    for name, part in asked.checked.items():
-        (check_ids if part == "unit" else check_kept)(name, schema[name])
+    for name, part in (asked.groups | asked.checked).items():
+        check_type(name, "breakdown" if name in cut_by else part, schema[name])
     if asked.size is not None and not schema[asked.size].is_integer():
         raise DataError(f"column {asked.size!r} (size) must hold whole numbers")
 
@@ -117,7 +116,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
 
     Args:
         sizes: One row for every combination of the columns `CellOptions.groups`, which come first,
-            by whatever names; then its number of units, `size`, and of rows, `n_rows`.
+            by any names; then its number of units, `size`, and of rows, `n_rows`.
         asked: Which columns they are.
     """
     import polars as pl
@@ -165,9 +164,14 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     cells = encoder.encode(sizes, asked.cluster, arm) // n_arms
     breakdowns = []
     for names in columns.breakdowns:
-        groups = tuple(encoder.breakdowns[name].texts() for name in names)
-        _check_groups(names, math.prod(map(len, groups)))
-        found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
+        groups = tuple(tuple(encoder.breakdowns[name].values.cast(pl.String)) for name in names)
+        n_groups = math.prod(map(len, groups))
+        if n_groups > MOST_GROUPS:
+            raise DataError(
+                f"the breakdown by {', '.join(names)} has {n_groups:,} groups, at most "
+                f"{MOST_GROUPS:,} are possible; give fewer columns, or columns with fewer values"
+            )
+        found = count(encoder.groups(sizes, names), n_groups)
         # Groups that were assigned as a whole show how much groups differ.
         if (found > 0).sum(axis=1).max() < 2 and names != (columns.randomization_unit,):
             raise DataError(
@@ -216,14 +220,6 @@ def _assigned_groups(
             "(--randomization-unit), or name the column that was"
         )
     return AssignedGroups.from_sizes(groups["arm"].to_list(), groups["size"].to_list())
-
-
-def _check_groups(names: tuple[str, ...], n_groups: int) -> None:
-    if n_groups > MOST_GROUPS:
-        raise DataError(
-            f"the breakdown by {', '.join(names)} has {n_groups:,} groups, at most {MOST_GROUPS:,} "
-            "are possible; give fewer columns, or columns with fewer values"
-        )
 
 
 def refuse_missing(name: str, part: str, n_missing: int) -> None:

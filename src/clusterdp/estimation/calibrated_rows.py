@@ -11,6 +11,7 @@ that do not depend on outcomes. A unit is moved by a number that all units of it
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from clusterdp._named import column
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.estimate import open_release
-from clusterdp.estimation.means.arms import weigh
 from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.means.weights import weigh
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.profiles import PROFILE, ProfiledRows, Profiling
 from clusterdp.estimation.reading.request import EstimateRequest
@@ -34,8 +35,6 @@ from clusterdp.rows.frames import frame_like, read_frame
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, TIMES_OBSERVED
 
 if TYPE_CHECKING:
-    import os
-
     import polars as pl
 
 
@@ -50,22 +49,21 @@ def calibrated_rows(release: Release | str | os.PathLike[str], *, fold: int | No
     which is 0 where it is missing, and `spend_observed_calibrated`. Its mean among units with an
     observed outcome is the ratio of their means.
 
-    Its plain means by arm are those of `estimate` with `estimator="unstratified"`, of everyone and
-    of any segment. Means weighted by the column `stratified_weight` are those of `estimate` as it
-    compares by default, of everyone. Where units were asked different questions, columns are null
-    for units that were not asked; means that skip nulls are unbiased, and near to those of
-    `estimate`, which weighs those asked to whom they stand for. Standard errors that other tools
-    compute from it are too large wherever published sums tell much: take those of `estimate`.
+    Means by arm equal those of `estimate` with `estimator="unstratified"`, for all units and in any
+    segment. Means weighted by the column `stratified_weight` equal those of `estimate` for all
+    units. With several questions, columns are null for units that answered another one; means that
+    skip nulls are unbiased, and close to those of `estimate`. Standard errors from other tools are
+    too large where published sums are precise: take those of `estimate`.
 
     Args:
         release: A published folder, or a release from `release` or `read_release`.
-        fold: The rows of this fold alone, moved by the sums of this fold alone.
+        fold: Rows of this fold only, calibrated to its sums only.
 
     Returns:
         A Polars query over a folder, or a frame of the library that the rows came in.
 
     Raises:
-        ParameterError: If an argument is of another type or out of its range, or the release has
+        ParameterError: If an argument has another type or is out of its range, or the release has
             no rows.
         FormatError: If the folder is not a release, or was damaged or edited.
         DataError: If a column of the release has the name of a new one.
@@ -80,8 +78,7 @@ def calibrated_rows(release: Release | str | os.PathLike[str], *, fold: int | No
     every = [ProfiledRows(profiling, one) for one in count_released(release, profiling.names)]
     pairs = zip(release.questions, every, strict=True)
     columns = [_calibrated(question, found, request) for question, found in pairs]
-    labels = ClusterInversion.from_release(release)
-    factors = None if labels is None else labels.factors()
+    factors = ClusterInversion.from_release(release).factors()
     for question, more, found in zip(release.questions, columns, every, strict=True):
         weights = _stratified_weights(question, found, release.layout, factors)
         cells = found.profiles.cells[found.table[PROFILE].to_numpy()]
@@ -97,7 +94,7 @@ def _calibrated(
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
     moved, of_observed = {}, question.space.of_observed()
     for place, measured in enumerate(question.space.declared.metrics):
-        # Whatever is measured of an outcome that may be missing is 0 where it is.
+        # Every metric of an outcome that may be missing is 0 where it is missing.
         name = f"{measured}{TIMES_OBSERVED}" if place in of_observed else str(measured)
         function = CategoryFunction.measured(name, question.space, place)
         metric = DecodedFunction.from_question(function, question, request)
@@ -116,7 +113,7 @@ def _stratified_weights(
 ) -> FloatArray:
     """What a unit of each cell counts in a comparison within clusters, one on average of its arm.
 
-    It is of units that were asked the question. Where private clusters have probabilities of arms
+    It covers units that were asked the question. Where private clusters have probabilities of arms
     of their own, `factors` is what units count. That of control is the one of its first comparison.
     Axes `[cell]`.
     """

@@ -17,8 +17,8 @@ mean of a cell is from M, the variance is the sum of two parts (Hoeffding):
 
 An estimate of d has noise of its own, of variance near σ²/n. So the first part is expected to come
 out larger by Σ 4β²σ⁴ − 4aβ·Cov(g, z²), which is as large as the second; that is taken off. The
-gain 1 − φ/φ⁰ has the standard error of φ − λφ⁰ at λ = φ/φ⁰, divided by φ⁰. Outcomes count as drawn
-anew; that they are drawn without replacement makes errors smaller than stated, if at all.
+gain 1 − φ/φ⁰ has the standard error of φ − λφ⁰ at λ = φ/φ⁰, divided by φ⁰. Outcomes are treated as
+redrawn; that they are drawn without replacement makes errors smaller than stated, if at all.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np
 
 from clusterdp._arrays import BoolArray, FloatArray, IntArray
 from clusterdp.estimation.means.responses import ResponseValues
+from clusterdp.estimation.reading.profiles import sums_by
 from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.published.manifest import plain
 from clusterdp.published.release import Release
@@ -90,7 +91,7 @@ class ClusterGain(NamedTuple):
 def cluster_gains(release: Release) -> list[ClusterGain]:
     """What clusters give, by metric and arm, from all rows of a release.
 
-    It is of clusters with two units or more in every arm, and of means of all units, not only of
+    It covers clusters with two units or more in every arm, and means of all units, not only of
     those with an observed outcome. Nothing where no rows are published, there are fewer than two
     such clusters, or arms were assigned to groups as a whole.
     """
@@ -151,8 +152,7 @@ class ArmMoments:
         cluster_sizes: IntArray,
     ) -> None:
         def add(terms: FloatArray | float) -> FloatArray:
-            sums = np.bincount(clusters, counts * terms, len(cluster_sizes))
-            return np.asarray(sums, np.float64)
+            return sums_by(clusters, np.asarray(counts * terms, np.float64), len(cluster_sizes))
 
         self.cluster_sizes, self.sizes = cluster_sizes, add(1.0)  # n_c, n_ac
         n_units, sizes = int(cluster_sizes.sum()), self.sizes

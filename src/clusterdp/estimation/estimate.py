@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import (
@@ -18,15 +20,18 @@ from clusterdp.estimation.effects.effect import (
     EffectTarget,
     Estimator,
     Use,
+    segment_label,
     to_effect,
 )
-from clusterdp.estimation.effects.families import (
+from clusterdp.estimation.effects.findings import (
     VARYING,
+    Origin,
+    call_text,
+    file_name,
     mark_reported,
     parse_family,
     with_families,
 )
-from clusterdp.estimation.effects.findings import Origin, call_text, file_name
 from clusterdp.estimation.effects.intervals import check_level, quantile
 from clusterdp.estimation.effects.notes import (
     Note,
@@ -37,7 +42,6 @@ from clusterdp.estimation.effects.notes import (
     segment_size_check,
     sorted_notes,
 )
-from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.arms import contrast_effects
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.metrics.base import (
@@ -45,15 +49,12 @@ from clusterdp.estimation.metrics.base import (
     MetricFindings,
     QuestionRows,
 )
-from clusterdp.estimation.metrics.covariate_balance import (
-    balance_notes,
-    difference_notes,
-    report_plain,
-)
 from clusterdp.estimation.metrics.exposure import Exposure
-from clusterdp.estimation.metrics.observed import attrition_notes, missing_notes, tells_attrition
+from clusterdp.estimation.metrics.observed import attrition_notes, missing_notes
 from clusterdp.estimation.metrics.parse import parse_metrics
 from clusterdp.estimation.metrics.sample_ratio import (
+    balance_notes,
+    difference_notes,
     estimate_share_notes,
     question_notes,
     scope_notes,
@@ -73,9 +74,6 @@ from clusterdp.outcomes.space import ValueRange
 from clusterdp.published.folder import read_release
 from clusterdp.published.release import Release
 from clusterdp.published.rows import n_outputs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Arguments that have few values.
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -113,37 +111,35 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         metrics: What to measure, every declared metric by default. A text or a list of them:
             `rounds` (the mean), `rounds>=10` (a share), `p90(rounds)`, `median(rounds)`,
             `dist(rounds)` (the distribution in every arm), `spend/visit` (a ratio of means). Or a
-            mapping of a name to values by category, for the mean of any function; or to an outcome
+            mapping of a name to values by outcome, for the mean of any function; or to an outcome
             and a function of arrays, `{"log": ("spend", numpy.log1p)}`.
         control: The arm to compare with; the release's own by default.
         estimator: "stratified" compares within clusters and weights clusters by size;
             "unstratified" compares overall means.
         use: "everything" combines rows with noisy sums and counts of their cells, if the release
-            has them; "rows" uses rows alone, which is valid too and less precise.
+            has them; "rows" uses rows only, which is valid too and less precise.
         segments: The analyst's own table, or the path of its file. It is joined to the rows by unit
             id.
         on: The column of ids in that table; by default named as in the release.
-        by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
+        by: Columns to segment by, published or joined. Several in one entry are crossed: `["tier",
             "tier,region"]`.
-        adjust: Columns, kept or joined, that were known before treatment, to adjust for (CUPED):
-            numbers or categories. Adjusted effects are listed beside the others, and `to_report`
-            says which of the two to report.
-        exposure: Whether units were exposed to what their arm offers: an outcome declared as 0,1,
-            or a column of 0 and 1, kept or joined. Adds the complier effect (CACE) on each mean,
-            with Anderson and Rubin's interval.
-        differences: "rest" also compares each segment with the rest of its dimension, "pairs" with
-            each other one; both test whether all have the same effect.
-        family: What effects of a multiple-testing family differ in: some of "arms", "segments" and
-            "metrics". P-values of Holm and of Benjamini and Hochberg, and simultaneous intervals,
-            hold for all effects of a family.
-        fold: Use the rows of this fold alone, with the sums of this fold alone. Segments may
-            then be chosen by looking at the other folds.
-        shares: The planned share of each arm, for the check of sample ratios; by default as the
-            owner declared them.
+        adjust: Columns, published or joined, measured before treatment, to adjust for (CUPED):
+            numbers or categories. Adjusted effects are listed next to the others, and `to_report`
+            marks which of the two to report.
+        exposure: Treatment received: an outcome declared as 0,1, or a column of 0 and 1, published
+            or joined. Adds the complier effect (CACE) on each mean, with Anderson and Rubin's
+            interval.
+        differences: "rest" compares each segment with the rest of its dimension, "pairs" compares
+            all pairs; both test for heterogeneity.
+        family: What a multiple-testing family covers: some of "arms", "segments" and "metrics".
+            Holm and BH p-values and simultaneous intervals are for a whole family.
+        fold: Use rows and sums of this fold only, so that segments can be chosen in the others.
+        shares: The planned share of each arm, for the SRM check; by default as the owner declared
+            them.
         level: The confidence level of the intervals that are shown.
 
     Raises:
-        ParameterError: If an argument is of another type or out of its range.
+        ParameterError: If an argument has another type or is out of its range.
         FormatError: If the folder is not a release, or was damaged or edited.
         DataError: If the analyst's table does not fit the release.
     """
@@ -158,8 +154,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     check_level(level)
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
-    if fold is not None and (isinstance(fold, bool) or not isinstance(fold, int)):
-        raise ParameterError(f"fold must be the number of a fold, got {fold!r}")
     varying = parse_family(family)
     spaces = [question.space for question in release.questions]
     request = EstimateRequest(
@@ -189,12 +183,12 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     else:
         found = _from_statistics(release, request)
     ranges = dict(found.ranges)
-    effects = [
-        replace(one, possible=ranges.get(one.of.metric)) for one in sorted(found.effects, key=_kind)
-    ]
+    # Overall ones, those in segments, and differences between segments.
+    found.effects.sort(key=lambda one: (bool(one.of.segment), one.of.against is not None))
+    effects = [replace(one, possible=ranges.get(one.of.metric)) for one in found.effects]
     found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
-    notes += [*scope_notes(request), *_scope_texts(release)]
+    notes += [*scope_notes(request), *_scope_notes(release, set(found.outcomes))]
     sorted_by_weight = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
@@ -202,12 +196,15 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         estimator=estimator,
         mechanism=release.mechanism_names,
         guarantee=release.guarantee,
-        origin=Origin.from_layout(
-            release.provenance.title or file_name(given["release"]),
-            request.layout,
-            release.columns.true_cluster or release.columns.cluster,
-            found.shares,
-            call_text(estimate, given),
+        origin=replace(
+            Origin.from_layout(
+                release.provenance.title or file_name(given["release"]),
+                request.layout,
+                release.columns.true_cluster or release.columns.cluster,
+                found.shares,
+                call_text(estimate, given),
+            ),
+            unit=release.provenance.unit,
         ),
         level=level,
         family=varying,
@@ -221,18 +218,13 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         checks=(
             arms_check(request.layout, ratio_notes),
             *found.checks,
-            *segment_size_check(effects),
+            *segment_size_check(effects, release.provenance.unit),
         ),
     )
 
 
-def _kind(effect: Effect) -> tuple[bool, bool]:
-    """The order of effects: overall, in segments, differences between segments."""
-    return bool(effect.of.segment), effect.of.against is not None
-
-
 def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:
-    """What standard errors are of if arms were assigned to groups, and why intervals are wide."""
+    """How arms assigned to groups affect standard errors, and why intervals are wide."""
     if release.columns.randomization_unit is None:
         return []
     text = (
@@ -255,15 +247,15 @@ def _from_rows(
     request: EstimateRequest,
     estimators: list[MetricEstimator],
 ) -> MetricFindings:
-    """Effects on every metric, from rows and what was published beside them."""
+    """Effects on every metric, from rows and what was published next to them."""
     read = cutting.read_rows(release, request)
     questions = [QuestionRows(*pair, request) for pair in zip(release.questions, read, strict=True)]
     rows = read[0]  # what follows is public, and the same in every question
     found = MetricFindings()
     if request.fold is not None:
-        n_held = int(rows.profiles.sizes.sum())
-        text = f"Fold {request.fold} only: {n_held:,} of {release.layout.n_units:,} units."
-        found.notes.append(Note(text, Weight.SCOPE))
+        units = counted(release.layout.n_units, release.provenance.unit)
+        held = f"{int(rows.profiles.sizes.sum()):,} of {units}"
+        found.notes.append(Note(f"Fold {request.fold} only: {held}.", Weight.SCOPE))
     if request.differences == "pairs":
         _check_pairs(rows)
     if len(release.questions) > 1:
@@ -281,19 +273,18 @@ def _from_rows(
             passed="effects in segments agree between folds",
         )
     for declared in (question.space.declared for question in release.questions):
-        if tells_attrition(declared, found.effects):
+        if (attrition := attrition_notes(declared, found.effects)) is not None:
             found.check(
                 f"Attrition in {' and '.join(declared.missing)}",
-                attrition_notes(declared, found.effects),
+                attrition,
                 passed="no difference in response rates found",
             )
     if rows.covariates is not None:
-        found.effects[:] = mark_reported(found.effects, len(rows.covariates.given.regressors))
         suspect = [*balance_notes(rows.covariates), *difference_notes(found.effects)]
-        passed = "no sign that they depend on treatment"
-        found.check("Covariate balance", suspect, passed=passed)
-        if suspect:
-            found.effects[:] = report_plain(found.effects)
+        found.check("Covariate balance", suspect, passed="no sign that they depend on treatment")
+        found.effects[:] = mark_reported(
+            found.effects, math.inf if suspect else len(rows.covariates.regressors)
+        )
     return found
 
 
@@ -314,7 +305,7 @@ def _estimate_metrics(
             of_metric = one.estimate(questions)
             if exposure is not None:
                 for rows, function in of_metric.means:
-                    of_metric.add(exposure.beside(function, rows))
+                    of_metric.add(exposure.effects_with(function, rows))
             found.add(of_metric)
         except ParameterError as error:
             refused.append(error)
@@ -326,7 +317,7 @@ def _estimate_metrics(
 def _check_questions(
     release: Release, read: list[cutting.RowCounts], found: MetricFindings
 ) -> None:
-    """Check that questions were asked of as many units as published, in all arms alike."""
+    """Check that questions were asked of as many units as published, equally in all arms."""
     asked = [
         rows.whole.cell_sizes(rows.profiles, n_outputs(question)).sum(axis=0)
         for question, rows in zip(release.questions, read, strict=True)
@@ -349,14 +340,14 @@ def _check_joined(
     release: Release,
     rows: cutting.RowCounts,
     found: MetricFindings,
-    inversion: ClusterInversion | None,
+    inversion: ClusterInversion,
 ) -> None:
     """Check segments and covariates: shares of arms, ids, values."""
-    private = None if inversion is None else inversion.column  # true clusters are not known
-    parts = [(segment_label(of), one) for of, one in rows.segments if private not in dict(of)]
+    parts = [  # true clusters are not known
+        (segment_label(of), one) for of, one in rows.segments if inversion.column not in dict(of)
+    ]
     parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
-    is_planned = inversion is None or inversion.probs is None
-    if parts and is_planned and release.columns.randomization_unit is None:
+    if parts and inversion.probs is None and release.columns.randomization_unit is None:
         sizes = [(name, one.cell_sizes(rows.profiles)) for name, one in parts]
         found.check(
             "Sample ratio in segments",
@@ -372,7 +363,7 @@ def _check_joined(
     if rows.covariates is not None:
         found.check(
             "Covariates",
-            rows.covariates.given.notes(),
+            rows.covariates.notes(),
             passed="no values are missing",
         )
 
@@ -406,6 +397,7 @@ def _from_statistics(release: Release, request: EstimateRequest) -> MetricFindin
             found.shares.extend([function.name] * function.is_share(question.space))
             if question.space.declared.observed_place(place) is None:
                 found.describe(function.name, function.values)
+            found.outcomes.extend(function.outcomes(question.space))
             found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
             found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found
@@ -425,24 +417,35 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
     ]
 
 
-def _scope_texts(release: Release) -> list[Note]:
-    """Whom and what effects are of: who was asked, what was clipped, what is missing."""
+def _scope_notes(release: Release, shown: set[str]) -> list[Note]:
+    """What effects on the shown outcomes cover: who was asked, what was clipped or is missing."""
+    units = release.provenance.units
+    questions = [one for one in release.questions if not shown.isdisjoint(one.space.declared.names)]
     texts = []
     if release.units is not None and len(release.questions) > 1:
         shares = ", ".join(
-            f"{one.name} {one.mechanism.asked_share:.0%} of units" for one in release.questions
+            f"{one.name} {one.mechanism.asked_share:.0%} of {units}" for one in questions
         )
-        texts.append(f"Each unit answers one question ({shares}). Totals cover all units.")
-    every = [question.space.declared for question in release.questions]
+        start = f"Each {release.provenance.unit} answers one question"
+        texts.append(f"{start} ({shares}). Totals cover all {units}.")
+    every = [question.space.declared for question in questions]
     texts += [
         f"{name} is clipped to {number.low:g}–{number.high:g}."
         for declared in every
         for name, number in declared.numbers.items()
-        if not any(note.startswith(f"{name} was clipped") for note in release.notes)
+        if name in shown
+        and not any(note.startswith(f"{name} was clipped") for note in release.notes)
     ]
-    texts += [note for declared in every for note in declared.label_notes]
-    texts += [note for declared in every for note in missing_notes(declared)]
-    return [Note(text, Weight.SCOPE) for text in (*texts, *release.notes)]
+    texts += [
+        note for declared in every for name, note in declared.label_notes.items() if name in shown
+    ]
+    texts += [note for declared in every for note in missing_notes(declared, shown, units)]
+    texts += [
+        one.text
+        for one in release.remarks
+        if one.is_of_effects and (one.outcomes is None or not shown.isdisjoint(one.outcomes))
+    ]
+    return [Note(text, Weight.SCOPE) for text in texts]
 
 
 def open_release(release: Any) -> Release:

@@ -119,15 +119,13 @@ class Encryption:
 def is_described(described: Any) -> bool:
     """Whether a ledger's description of its encryption is complete."""
     try:
-        protection = described["protection"]
-        if protection != "none":
-            salt, test = (
-                base64.b64decode(described[name], validate=True) for name in ("salt", "test")
-            )
-            return protection in get_args(Protection) and len(salt) == _SALT_BYTES and bool(test)
+        if described["protection"] == "none":
+            return True
+        salt, test = (base64.b64decode(described[name], validate=True) for name in ("salt", "test"))
     except (LookupError, TypeError, ValueError):
         return False
-    return True
+    known = described["protection"] in get_args(Protection)
+    return known and len(salt) == _SALT_BYTES and bool(test)
 
 
 def unencrypted_error(given: str, kind: str) -> LedgerError:
@@ -151,9 +149,8 @@ def _from_passphrase(passphrase: str, salt: bytes) -> bytes:
 
     if not passphrase:
         raise LedgerError("a passphrase must not be empty")
-    return Scrypt(salt=salt, length=_KEY_BYTES, n=_SCRYPT_COST, r=8, p=1).derive(
-        passphrase.encode()
-    )
+    scrypt = Scrypt(salt=salt, length=_KEY_BYTES, n=_SCRYPT_COST, r=8, p=1)
+    return scrypt.derive(passphrase.encode())
 
 
 def _from_file(path: Path, salt: bytes) -> bytes:

@@ -13,6 +13,7 @@ import os
 import shlex
 import stat
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -28,40 +29,31 @@ _POSTGRES = ("postgresql", "postgres")
 # How long a writer waits for the lock, in seconds.
 LOCK_TIMEOUT = 120
 
-_LOCKED = "is locked by another command; try again later"
-_FULL = "cannot be written: the disk is full"
-_DENIED = "cannot be written: permission denied"
-_NO_TABLES = "is not a ledger that this version can read; make one with: clusterdp ledger init"
 _REFUSED = "rejected the user or the password"
 _UNREACHABLE = "cannot be reached"
 _DAMAGED = "is damaged"
-_REASONS = {
-    # https://www.sqlite.org/rescode.html: names of results, without their extensions.
-    "SQLITE_BUSY": _LOCKED,
-    "SQLITE_LOCKED": _LOCKED,
-    "SQLITE_FULL": _FULL,
-    "SQLITE_READONLY": _DENIED,
-    "SQLITE_PERM": _DENIED,
-    "SQLITE_NOTADB": "is not a ledger",
-    "SQLITE_CORRUPT": _DAMAGED,
+# Codes of SQLite (https://www.sqlite.org/rescode.html) are names of results, without their
+# extensions; those of PostgreSQL (https://www.postgresql.org/docs/current/errcodes-appendix.html)
+# are codes or their classes.
+_CODES = {
+    "is locked by another command; try again later": (
+        *("SQLITE_BUSY", "SQLITE_LOCKED", "55P03", "40P01"),
+    ),
+    "cannot be written: the disk is full": ("SQLITE_FULL", "53100"),
+    "cannot be written: permission denied": ("SQLITE_READONLY", "SQLITE_PERM", "25006", "42501"),
+    "is not a ledger": ("SQLITE_NOTADB",),
     # Our statements are correct, so an error in one means that a table or a column is missing.
-    "SQLITE_ERROR": _NO_TABLES,
-    "SQLITE_CANTOPEN": "cannot be opened; check the permissions of its file and its folder",
-    "SQLITE_IOERR": "cannot be read or written: the disk reports an error",
-    # https://www.postgresql.org/docs/current/errcodes-appendix.html: codes, or their classes.
-    "55P03": _LOCKED,
-    "40P01": _LOCKED,
-    "53100": _FULL,
-    "25006": _DENIED,
-    "42501": _DENIED,
-    "42P01": _NO_TABLES,
-    "42703": _NO_TABLES,
-    "3D000": "names a database that does not exist; create the database first",
-    "28": _REFUSED,
-    "08": _UNREACHABLE,
-    "57P": _UNREACHABLE,
-    "XX": _DAMAGED,
+    "is not a ledger that this version can read; make one with: clusterdp ledger init": (
+        *("SQLITE_ERROR", "42P01", "42703"),
+    ),
+    "cannot be opened; check the permissions of its file and its folder": ("SQLITE_CANTOPEN",),
+    "cannot be read or written: the disk reports an error": ("SQLITE_IOERR",),
+    "names a database that does not exist; create the database first": ("3D000",),
+    _REFUSED: ("28",),
+    _UNREACHABLE: ("08", "57P"),
+    _DAMAGED: ("SQLITE_CORRUPT", "XX"),
 }
+_REASONS = {code: reason for reason, codes in _CODES.items() for code in codes}
 
 
 def _resolve(where: str) -> tuple[str, sa.URL]:
@@ -103,8 +95,10 @@ def _check_file(path: Path) -> None:
         mode = path.stat().st_mode
     except (OSError, ValueError):
         raise LedgerError(
-            f"there is no ledger {path.name}; make one: clusterdp.Ledger.create({path.name!r}, "
-            f"cap_epsilon=8) (clusterdp ledger init {shlex.quote(path.name)} --cap-epsilon 8)"
+            f"There is no ledger {str(path)!r}. Nothing was published. Fix: check the name. For "
+            f"a new budget, choose its cap: clusterdp.Ledger.create({str(path)!r}, "
+            f"cap_epsilon=...), or: clusterdp ledger init {shlex.quote(str(path))} --cap-epsilon "
+            "EPSILON"
         ) from None
     if not stat.S_ISREG(mode):
         raise LedgerError(f"{path.name} is not a ledger: it is not a file")
@@ -118,22 +112,13 @@ def _connect(url: sa.URL) -> sa.Engine:
     """An engine whose transactions run one after another and are on disk when they end."""
     import sqlalchemy as sa
 
+    # Keys are among parameters.
+    create = partial(sa.create_engine, url, poolclass=sa.NullPool, hide_parameters=True)
     if url.get_backend_name() != "sqlite":
-        return sa.create_engine(
-            url,
-            poolclass=sa.NullPool,
-            hide_parameters=True,  # keys are among them
-            # Each statement sees what was written before it. A server may have another default, by
-            # which all of a transaction sees what was there before it had waited for the lock.
-            isolation_level="READ COMMITTED",
-            connect_args={"connect_timeout": 10},
-        )
-    engine = sa.create_engine(
-        url,
-        poolclass=sa.NullPool,
-        hide_parameters=True,
-        connect_args={"timeout": LOCK_TIMEOUT},
-    )
+        # Each statement sees what was written before it. A server may have another default, by
+        # which all of a transaction sees what was there before it had waited for the lock.
+        return create(isolation_level="READ COMMITTED", connect_args={"connect_timeout": 10})
+    engine = create(connect_args={"timeout": LOCK_TIMEOUT})
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: object) -> None:
@@ -310,7 +295,7 @@ class LedgerStore:
         """A transaction that takes effect as a whole or not at all; other writers wait."""
         with self._errors(), self._engine.begin() as connection:
             if not self._is_file:
-                # These hold whatever the settings of the server are.
+                # These hold with any settings of the server.
                 connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -320,7 +305,7 @@ class LedgerStore:
     def reading(self) -> Iterator[Transaction]:
         """A transaction that writes nothing."""
         with self._errors(), self._engine.connect() as connection:
-            if not self._is_file:  # all of it sees one state, whatever others write meanwhile
+            if not self._is_file:  # all of it sees one state, even if others write meanwhile
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield Transaction(connection, self._tables)
 

@@ -55,7 +55,7 @@ class Balance:
 
     @cached_property
     def _together(self) -> ComposedLoss:
-        return ComposedLoss.from_losses([loss for one in self.spent for loss in one.losses])
+        return ComposedLoss.from_losses([loss for one in self.spent for loss in one.terms.losses()])
 
     def tight_epsilon(self) -> float | None:
         """ε of the releases that count at the cap's δ, by tight composition.
@@ -95,23 +95,29 @@ class Balance:
 
     def refusal(self, guarantee: Guarantee) -> str:
         """The message for a release that is not allowed."""
-        left, pure = shown_below(self.remaining), " and delta = 0" if guarantee.delta else ""
-        fix = (
-            f"set epsilon = {left} or less{pure}" if left != "0" else "ask for a higher budget cap"
-        )
         done = "No outcome was read and nothing was spent."
-        return f"{self.why_not(guarantee)}. {done} Fix: {fix}."
+        return f"{self.why_not(guarantee)}. {done} Fix: {self.remedy(guarantee)}."
+
+    def remedy(self, guarantee: Guarantee) -> str:
+        """What an owner can do about a release that is not allowed."""
+        left, pure = shown_below(self.remaining), " and delta = 0" if guarantee.delta else ""
+        if left == "0":
+            return "ask for a higher budget cap"
+        return f"set epsilon = {left} or less{pure}"
+
+    def spends(self, guarantee: Guarantee) -> str:
+        """What a release would take of what is left."""
+        cost = budget_in_short(guarantee).removeprefix("ε = ")
+        return f"{self.population}: spends {cost} of the {shown_below(self.remaining)} remaining"
 
     def why_not(self, guarantee: Guarantee) -> str:
         """Why a release is not allowed, and which would be."""
         left = shown_below(self.remaining)
         return (
             f"Not enough budget for {self.population!r}: this release needs "
-            f"{budget_in_short(guarantee)}, and {left} of {self._cap_text()} remains"
+            f"{budget_in_short(guarantee)}, and {left} of "
+            f"{budget_in_short(self.cap).removeprefix('ε = ')} remains"
         )
-
-    def _cap_text(self) -> str:
-        return budget_in_short(self.cap).removeprefix("ε = ")
 
     def _allows_pure(self, epsilon: float) -> bool:
         return self.allows(Guarantee(epsilon=epsilon), [ReleaseLoss(atoms=any_loss(epsilon))])
@@ -147,19 +153,13 @@ def population_problem(name: str, known: Sequence[str], *, confirmed: bool) -> s
         known: The populations of the ledger.
         confirmed: Whether the owner confirms that it is new.
     """
-    if name in known:
-        if confirmed:
-            return (
-                f"Population {name!r} is already in the ledger. Fix: leave out new_population "
-                "(--new-population)."
-            )
+    # In an empty ledger no name can be misspelled.
+    if (name in known) != confirmed or not known:
         return None
     if confirmed:
-        return None
-    if not known:
         return (
-            f"Population {name!r} is new: the ledger is empty. Nothing was published. Fix: confirm "
-            f"it with {_CONFIRMATION}."
+            f"Population {name!r} is already in the ledger. Fix: leave out new_population "
+            "(--new-population)."
         )
     return (
         f"Population {name!r} is new: the ledger has {_listed(name, known)}. Nothing was "

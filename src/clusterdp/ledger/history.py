@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
     from clusterdp.ledger._encryption import Encryption
     from clusterdp.ledger._store import Entry
-    from clusterdp.privacy.accounting import ReleaseLoss
 
 FORMAT_VERSION = 4
 # What the reservation of a release has as text.
 _TEXTS = ("population", "key_sha256", "claim")
+# What later entries of a release add to its record.
+_RECORDED = {*(f"{event}_sha256" for event in DRAWN_EVENTS), "manifest_sha256", "folder"}
 # A larger ε protects nobody.
 _LARGEST_CAP = 100
 # Which events one release may have, in which order, until now. Each is followed by a space. Of a
@@ -87,16 +88,6 @@ class ReleaseRecord:
         """What it costs in (ε, δ)."""
         return self.terms.guarantee
 
-    @property
-    def losses(self) -> tuple[ReleaseLoss, ...]:
-        """The distribution of the privacy loss of each block, from its parameters."""
-        return self.terms.losses()
-
-    @property
-    def outcomes(self) -> tuple[str, ...]:
-        """The names of its outcomes."""
-        return self.terms.outcome_names
-
     @cached_property
     def terms(self) -> Terms:
         """What it publishes and what that costs."""
@@ -114,15 +105,13 @@ def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
                 "at": entry.at,
                 "who": entry.who,
                 "content": entry.content,
+                "n_attempts": 0,
             }
         if entry.release_id in found:
             one = found[entry.release_id]
+            one |= {name: told for name, told in entry.content.items() if name in _RECORDED}
             one["status"] = entry.event
-            one["n_attempts"] = one.get("n_attempts", 0) + (entry.event == RANDOMIZING)
-            checksums = (f"{event}_sha256" for event in DRAWN_EVENTS)
-            for name in (*checksums, "manifest_sha256", "folder"):
-                if name in entry.content:
-                    one[name] = entry.content[name]
+            one["n_attempts"] += entry.event == RANDOMIZING
             if entry.event in ENDED:
                 one["ended"] = {"at": entry.at, "who": entry.who, **entry.content}
     return [ReleaseRecord(**one) for one in found.values()]

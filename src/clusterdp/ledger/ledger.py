@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -49,16 +49,13 @@ if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.spec.terms import Terms
 
-    # The event that ends a release, and what its entry says beside the reason.
-    Describe = Callable[[ReleaseRecord, Secrets | None], tuple[str, dict[str, str]]]
-
 
 # Long enough that two releases never have the same id by chance; the ledger checks it anyway.
 _ID_BYTES = 16
 
 
 class Ledger:
-    """The budget that releases about the same people share.
+    """The privacy budget of several releases about the same units.
 
     Example:
         ```python
@@ -112,7 +109,7 @@ class Ledger:
         key_file: str | Path | None = None,
         tight: bool = False,
     ) -> Ledger:
-        """Make a ledger, and open it.
+        """Create a ledger and open it.
 
         Args:
             where: A file that does not exist, or the URL of a database without a ledger.
@@ -120,8 +117,8 @@ class Ledger:
             cap_delta: The total δ that may be spent on each population.
             passphrase: Encrypts the keys of unfinished releases.
             key_file: The same, with a file of at least 32 random bytes.
-            tight: Whether tight composition decides, instead of basic composition. It holds only
-                if the parameters of later releases are not chosen from earlier results.
+            tight: Whether to use tight composition instead of adding up losses. Valid only if the
+                parameters of later releases do not depend on earlier results.
 
         Raises:
             ParameterError: If the cap is out of range, or has no δ for tight composition.
@@ -139,12 +136,12 @@ class Ledger:
 
     @property
     def cap(self) -> Guarantee:
-        """What may be spent on each population."""
+        """The budget cap of each population."""
         return Guarantee(epsilon=self._opening["cap_epsilon"], delta=self._opening["cap_delta"])
 
     @property
     def tight(self) -> bool:
-        """Whether tight composition decides; basic composition otherwise."""
+        """Whether tight composition is used; basic composition otherwise."""
         return self._opening["composition"] == "tight" and self.cap.delta > 0
 
     @property
@@ -187,7 +184,7 @@ class Ledger:
         return Balance(population=population, cap=self.cap, tight=self.tight, releases=theirs)
 
     def show(self, population: str | None = None) -> Statement:
-        """What was spent, by which releases, and what is left.
+        """What was spent, by which releases, and what remains.
 
         Args:
             population: Only this population; all of them by default.
@@ -200,11 +197,12 @@ class Ledger:
         """
         balances = self.balances()
         if population is not None:
-            name, known = normalize_population(population), [one.population for one in balances]
-            balances = [one for one in balances if one.population == name]
-            if not balances:
+            known = {one.population: one for one in balances}
+            name = normalize_population(population)
+            if name not in known:
                 listed = ", ".join(map(repr, known)) or "none"
                 raise LedgerError(f"nothing was spent on {name!r}; populations are: {listed}")
+            balances = [known[name]]
         return Statement(
             ledger=str(self),
             cap=self.cap,
@@ -214,11 +212,11 @@ class Ledger:
         )
 
     def verify(self, head: str | None = None) -> list[str]:
-        """Everything that is wrong with the ledger's history; empty if nothing is.
+        """The problems of the ledger's history; empty if it is intact.
 
         Args:
-            head: A hash of the last entry that was noted earlier. Without it, nobody can notice
-                that entries were removed from the end, or that the whole history was replaced.
+            head: The hash of the last entry, as noted earlier. Without it, removed entries at the
+                end, or a replaced history, cannot be detected.
         """
         with self._store.reading() as stored:
             entries = stored.entries()
@@ -299,9 +297,14 @@ class Ledger:
             release_id = _unused_id(transaction, entries)
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
             spent = {"epsilon": balance.basic.epsilon, "delta": balance.basic.delta}
-            content = {"population": name, **msgspec.to_builtins(terms), **about}
-            content |= {"spent_before": spent, "claim": key.claim()}
-            content["key_sha256"] = sha256(stored).hexdigest()
+            content = {
+                "population": name,
+                **msgspec.to_builtins(terms),
+                **about,
+                "spent_before": spent,
+                "claim": key.claim(),
+                "key_sha256": sha256(stored).hexdigest(),
+            }
             entry = transaction.append(event="reserved", release_id=release_id, content=content)
             kept = Secrets(key=stored, place=place, host=worker_name(place))
             transaction.add_secrets(release_id, kept)
@@ -330,11 +333,10 @@ class Ledger:
         return Reservation(self._store, encryption, record, kept)
 
     def close(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
-        """Give up a release. Its budget stays spent; its key and what it drew are wiped.
+        """Abandon a release. Its budget stays spent; its key and noise are deleted.
 
-        What a killed run left is removed. A run that is working on it fails before it publishes
-        anything, and removes what it made; if it is killed instead, end the release once more. If
-        the release turns out to be published already, it is committed instead.
+        Removes what a killed run left. A run at work on it fails and publishes nothing. A release
+        that was published already is recorded as published.
 
         Args:
             release_id: Its id.
@@ -346,12 +348,12 @@ class Ledger:
         Raises:
             LedgerError: If there is no such release, it is finished, or a run is publishing it.
         """
-        return self._give_up(release_id, "close", reason, describe_closing)
+        return self._give_up(release_id, "close", reason)
 
     def cancel(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
-        """Give back the budget of a release that drew nothing; its key is wiped.
+        """Give back the budget of a release that drew nothing; its key is deleted.
 
-        A release whose rows were being randomized has drawn, whatever became of them. A run that is
+        A release whose rows were being randomized has drawn, even if they are gone. A run that is
         working on it fails before it publishes anything.
 
         Args:
@@ -364,12 +366,10 @@ class Ledger:
         Raises:
             LedgerError: If there is no such release, it is finished, or it may have drawn noise.
         """
-        return self._give_up(release_id, "cancel", reason, self._cancelling)
+        return self._give_up(release_id, "cancel", reason)
 
-    def _cancelling(
-        self, record: ReleaseRecord, kept: Secrets | None
-    ) -> tuple[str, dict[str, str]]:
-        """The event that cancels a release."""
+    def _check_cancellable(self, record: ReleaseRecord, kept: Secrets | None) -> None:
+        """Raise a LedgerError unless a release drew nothing."""
         problem = secrets_problem(record, kept)
         if record.has_drawn or problem or (kept and kept.sealed):
             drew = "it has drawn " + ("rows" if record.status == RANDOMIZING else "noise")
@@ -377,10 +377,9 @@ class Ledger:
                 f"release {record.release_id} cannot be cancelled: {problem or drew}, so its "
                 f"budget stays spent; {self._how_to_close(record.release_id)}"
             )
-        return "cancelled", {}
 
     def _give_up(
-        self, release_id: str, verb: str, reason: str | None, describe: Describe
+        self, release_id: str, verb: Literal["close", "cancel"], reason: str | None
     ) -> ReleaseRecord:
         """Add the last entry of a release, after what its runs left is removed.
 
@@ -389,13 +388,16 @@ class Ledger:
         content = describe_reason(reason)
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
-            ended_so = record.status == {"close": "closed", "cancel": "cancelled"}[verb]
-            if ended_so and remove_later(record):
+            event, details = {"close": "closed", "cancel": "cancelled"}[verb], dict[str, str]()
+            if record.status == event and remove_later(record):
                 ended = {key: one for key, one in (record.ended or {}).items() if key != "at_work"}
                 return replace(record, ended=ended)
             self._check_unfinished(record, verb)
             kept = transaction.secrets(release_id)
-            event, details = describe(record, kept)
+            if verb == "close":
+                event, details = describe_closing(record, kept)
+            else:
+                self._check_cancellable(record, kept)
             content |= details | describe_left(record, kept)
             transaction.append(event=event, release_id=release_id, content=content)
             transaction.wipe(release_id)

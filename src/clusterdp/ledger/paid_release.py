@@ -5,10 +5,19 @@ from __future__ import annotations
 import shlex
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._text import counted
 from clusterdp._version import __version__
-from clusterdp.errors import ClusterDPError, DataError, LedgerError, OutputError, ParameterError
+from clusterdp.errors import (
+    ClusterDPError,
+    DataError,
+    LedgerError,
+    OutputError,
+    ParameterError,
+    errors_about,
+)
 from clusterdp.ledger.balance import (
     budget_in_short,
     normalize_population,
@@ -18,7 +27,9 @@ from clusterdp.ledger.balance import (
 from clusterdp.ledger.reservation import OvertakenError, absolute, is_published
 from clusterdp.ledger.statement import resume_command
 from clusterdp.privacy.composition import basic_composition
+from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.provenance import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,7 +74,15 @@ class PopulationBudget:
 
     def check_population(self) -> None:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
-        self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
+        with errors_about("population"):
+            self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
+
+    def check_allowed(self, terms: Terms) -> None:
+        """Raise a LedgerError if the ledger would reject a release; nothing is reserved."""
+        balance = self.ledger.balance(self._named())
+        if not balance.allows(terms.guarantee, terms.losses()):
+            with errors_about("epsilon"):
+                raise LedgerError(balance.refusal(terms.guarantee))
 
     def allows(self, epsilon: float | None) -> bool:
         """Whether so much is left; False where it is not known how much a release takes."""
@@ -76,15 +95,13 @@ class PopulationBudget:
         guarantee = terms.guarantee
         after = basic_composition([balance.basic, guarantee])
         names = set(terms.outcome_names)
-        earlier = sum(bool(names & set(one.outcomes)) for one in balance.spent)
-        notes = []
-        if earlier:
-            times = "1 earlier release" if earlier == 1 else f"{earlier} earlier releases"
-            notes.append(
-                f"the ledger has {times} of {', '.join(map(repr, terms.outcome_names))} of "
-                f"population {balance.population!r}; all releases about this population have spent "
-                f"{budget_in_short(balance.basic)}, and with this one {budget_in_short(after)}"
-            )
+        earlier = sum(not names.isdisjoint(one.terms.outcome_names) for one in balance.spent)
+        note = (
+            f"the ledger has {counted(earlier, 'earlier release')} of "
+            f"{', '.join(map(repr, terms.outcome_names))} of population {balance.population!r}; "
+            f"all releases about this population have spent {budget_in_short(balance.basic)}, and "
+            f"with this one {budget_in_short(after)}"
+        )
         return {
             "population": balance.population,
             "cap_epsilon": balance.cap.epsilon,
@@ -95,12 +112,13 @@ class PopulationBudget:
             "after_delta": after.delta,
             "earlier_releases_of_outcomes": earlier,
             "remaining_epsilon": balance.remaining,
+            "remaining_after": None
+            if balance.tight
+            else f"{shown_below(balance.cap.epsilon - after.epsilon)} of "
+            f"{rounded_up(balance.cap.epsilon)}",
             "refusals": self._refusals(balance, terms),
-            "notes": notes,
-            "in_short": (
-                f"{balance.population!r}: this release needs {budget_in_short(guarantee)}, and "
-                f"ε = {shown_below(balance.remaining)} remains (cap {budget_in_short(balance.cap)})"
-            ),
+            "notes": [note] if earlier else [],
+            "in_short": balance.spends(guarantee),
         }
 
     def release(
@@ -133,10 +151,6 @@ class PopulationBudget:
             place=absolute(str(target)),
             confirmed_new=self.confirmed_new,
         )
-        self.on_message(
-            f"reserved as release {reservation.release_id}; if this is interrupted, resume with: "
-            f"{self._hint(reservation)}"
-        )
         return self.finish(reservation, opened, spec, target, write)
 
     def finish(
@@ -152,7 +166,8 @@ class PopulationBudget:
         if (content["n_units"], content["n_clusters"]) != (layout.n_units, layout.n_clusters):
             raise DataError("the table is not the one that the release was reserved for")
         # What is published of the beginning is on record, so that every run publishes the same.
-        spec = spec.begun(reservation.begun_on, reservation.spent_before)
+        begun_on = datetime.fromisoformat(reservation.record.at).astimezone(UTC).date()
+        spec = spec.begun(begun_on, Spent(**content["spent_before"]))
         with self._explained_errors(reservation, target, opened):
             # With the parameters from the ledger, so that every run does the same.
             spec = spec.with_mechanisms(reservation.mechanisms)
@@ -184,22 +199,24 @@ class PopulationBudget:
         return normalize_population(self.population)
 
     def _refusals(self, balance: Balance, terms: Terms) -> list[str]:
-        """Why the ledger would reject a release; empty if it would not."""
+        """Why the ledger would reject a release, and what to do; empty if it would not."""
         known = [one.population for one in self.ledger.balances()]
-        problems = [population_problem(balance.population, known, confirmed=self.confirmed_new)]
-        guarantee = terms.guarantee
-        if not balance.allows(guarantee, terms.losses()):
-            problems.insert(0, balance.why_not(guarantee))
+        is_allowed = balance.allows(terms.guarantee, terms.losses())
+        problems = [
+            None
+            if is_allowed
+            else f"{balance.why_not(terms.guarantee)}. Fix: {balance.remedy(terms.guarantee)}.",
+            population_problem(balance.population, known, confirmed=self.confirmed_new),
+        ]
         return [f"This release would be rejected: {problem}" for problem in problems if problem]
 
-    def _command(self, release_id: str) -> str:
-        """How to resume on the command line."""
+    def _hint(self, reservation: Reservation) -> str:
+        """How to resume: as the caller says, or on the command line."""
+        if self.resume_hint is not None:
+            return self.resume_hint(reservation.release_id)
         key_file = self.ledger.key_file
         key = "" if key_file is None else f" --ledger-key-file {shlex.quote(str(key_file))}"
-        return resume_command(release_id, absolute(str(self.ledger))) + key
-
-    def _hint(self, reservation: Reservation) -> str:
-        return (self.resume_hint or self._command)(reservation.release_id)
+        return resume_command(reservation.release_id, absolute(str(self.ledger))) + key
 
     @contextmanager
     def _explained_errors(
@@ -217,7 +234,7 @@ class PopulationBudget:
         except KeyboardInterrupt as error:
             if is_published(target, reservation.sealed):
                 raise self._unrecorded(reservation, target, "interrupted") from None
-            remark = f"the budget stays reserved; finish with: {self._hint(reservation)}"
+            remark = f"the budget stays reserved. Resume with: {self._hint(reservation)}"
             error.add_note(f"release {reservation.release_id} was interrupted: {remark}")
             self.on_message(remark)
             raise
@@ -225,7 +242,7 @@ class PopulationBudget:
             if reservation.is_given_up:
                 raise DataError(
                     f"{error}. Rows of the changed table had been randomized, so the release is "
-                    "closed and its budget stays spent; begin another one"
+                    "closed and its budget stays spent. Begin another one"
                 ) from None
             if reservation.may_be_cancelled:
                 opened.table.close()  # nothing is left of a release that is cancelled
@@ -254,12 +271,12 @@ class PopulationBudget:
 
     def _still_reserved(self, error: ClusterDPError, reservation: Reservation) -> ClusterDPError:
         return type(error)(
-            f"{error}. The budget stays reserved; finish with: {self._hint(reservation)}"
+            f"{error}. The budget stays reserved. Resume with: {self._hint(reservation)}"
         )
 
 
 def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a release from its reservation, with locations that may be given anew."""
+    """The options of a release from its reservation, with locations that may have changed."""
     content = reservation.record.content
     if content["software"] != __version__:
         raise LedgerError(

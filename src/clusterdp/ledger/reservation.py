@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -14,7 +13,6 @@ from clusterdp.engines.spark._files import HadoopFolder
 from clusterdp.errors import LedgerError, OutputError, ParameterError, notify_owner
 from clusterdp.ledger._store import DRAWN_EVENTS, ENDED, RANDOMIZING
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.spec.provenance import Spent
 from clusterdp.storage.folder import (
     LocalFolder,
     has_private_folders,
@@ -27,8 +25,6 @@ from clusterdp.storage.store import is_store
 from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from clusterdp.ledger._encryption import Encryption
     from clusterdp.ledger._store import DrawnEvent, LedgerStore, Secrets, Transaction
     from clusterdp.ledger.history import ReleaseRecord
@@ -56,21 +52,21 @@ def secrets_problem(record: ReleaseRecord, kept: Secrets | None) -> str | None:
 def worker_name(place: str) -> str:
     """How the ledger names who works on a release: this machine.
 
-    Of a place that is no folder here, also beside which folder of this machine. That follows from
-    who runs it and from its environment, so a later run could look elsewhere.
+    For a place that is not a folder here, also next to which folder of this machine. That follows
+    from who runs it and from its environment, so a later run could look elsewhere.
     """
     machine = socket.gethostname()
     return f"{machine}:{working_of(place)}" if has_scheme(place) else machine
 
 
 def _working(place: str, host: str | None) -> Path | None:
-    """Beside which folder a run worked; None if that was on another machine."""
+    """Next to which folder a run worked; None if that was on another machine."""
     machine, _, folder = (host or "").partition(":")
     return Path(folder or place) if machine == socket.gethostname() else None
 
 
 def remove_leftovers(place: str, host: str | None, claim: str) -> str | None:
-    """Remove what a killed run left at a place and beside it; a published release stays.
+    """Remove what a killed run left at a place and next to it; a published release stays.
 
     Args:
         place: Where the run was going to publish.
@@ -102,11 +98,19 @@ def remove_leftovers(place: str, host: str | None, claim: str) -> str | None:
     return None
 
 
+def _try_removing(place: str, host: str | None, claim: str) -> str | None:
+    """As `remove_leftovers`; what keeps it from removing is what may be left."""
+    try:
+        return remove_leftovers(place, host, claim)
+    except OutputError as error:
+        return str(error)
+
+
 def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, dict[str, str]]:
     """The event that closes a release, and the content of its entry.
 
     A sealed release may be published, or about to be. A run that publishes to a local folder locks
-    a folder beside it from before the sealing until after the rename. So what is not published yet
+    a folder next to it from before the sealing until after the rename. So what is not published yet
     is looked for once more after the lock was checked.
 
     Raises:
@@ -171,10 +175,7 @@ def describe_left(record: ReleaseRecord, kept: Secrets | None) -> dict[str, str]
     working, worked = _working(kept.place, kept.host), worked_at(kept)
     if working is not None and is_being_written(working):
         return {**worked, "at_work": kept.place}
-    try:
-        left = remove_leftovers(kept.place, kept.host, record.content["claim"])
-    except OutputError as error:
-        left = str(error)
+    left = _try_removing(kept.place, kept.host, record.content["claim"])
     return worked if left is None else {**worked, "left": left}
 
 
@@ -195,10 +196,7 @@ def remove_later(record: ReleaseRecord) -> bool:
     has_left = working is not None and has_private_folders(working)
     if place is None or not (has_left or "at_work" in ended):
         return False
-    try:
-        left = remove_leftovers(place, worker, record.content["claim"])
-    except OutputError as error:
-        left = str(error)
+    left = _try_removing(place, worker, record.content["claim"])
     if left is not None:
         raise LedgerError(f"release {record.release_id} is {record.status}, and {left}")
     return True
@@ -226,6 +224,7 @@ class Reservation:
 
     Attributes:
         record: The release as the ledger recorded it when this run began.
+        is_given_up: Whether this run has found that the release can never be finished.
     """
 
     _store: LedgerStore
@@ -233,7 +232,7 @@ class Reservation:
     record: ReleaseRecord
     _kept: Secrets = field(repr=False)
     _began_rows: bool = False
-    _given_up: bool = False
+    is_given_up: bool = False
 
     @property
     def release_id(self) -> str:
@@ -244,16 +243,6 @@ class Reservation:
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """The mechanism of each block, with the parameters that were reserved."""
         return self.record.terms.mechanisms
-
-    @property
-    def begun_on(self) -> date:
-        """The day on which the budget was reserved, in UTC."""
-        return datetime.fromisoformat(self.record.at).astimezone(UTC).date()
-
-    @property
-    def spent_before(self) -> Spent:
-        """What had been spent on the population when the budget was reserved."""
-        return Spent(**self.record.content["spent_before"])
 
     @property
     def key(self) -> ReleaseKey:
@@ -289,11 +278,6 @@ class Reservation:
         """
         drawn = (getattr(self._kept, event) for event in DRAWN_EVENTS)
         return not self.record.has_drawn and all(one is None for one in drawn)
-
-    @property
-    def is_given_up(self) -> bool:
-        """Whether this run has found that the release can never be finished."""
-        return self._given_up
 
     def remove_leftovers(self) -> str | None:
         """Remove what the last run left; see `remove_leftovers`, which says what may remain."""
@@ -404,7 +388,7 @@ class Reservation:
         This run removes what it made after that; `remove_later` does if it is killed before.
         """
         self._finish("closed", {"reason": reason, **worked_at(self._kept)})
-        self._given_up = True
+        self.is_given_up = True
 
     def _finish(self, event: str, content: dict[str, Any]) -> None:
         with self._store.writing() as transaction:

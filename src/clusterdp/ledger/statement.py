@@ -93,7 +93,7 @@ class Statement:
     def to_csv(self) -> str:
         """Every release in a row, with who approved it, why, and how it ended: for an audit."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, _AUDITED, lineterminator="\n")
+        writer = csv.DictWriter(text, _AUDITED, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         for balance in self.balances:
             writer.writerows(map(_audited, balance.releases))
@@ -115,11 +115,11 @@ class Statement:
 
     def _table(self, balance: Balance) -> Table:
         """Its releases; δ only where there is any."""
+        hidden = None if balance.basic.delta else _HEADER.index("δ")
         rows = [_HEADER, *map(_cells, balance.releases)]
-        if not balance.basic.delta:
-            place = _HEADER.index("δ")
-            rows = [(*row[:place], *row[place + 1 :]) for row in rows]
-        return Table("", rows)
+        return Table(
+            "", [tuple(cell for place, cell in enumerate(row) if place != hidden) for row in rows]
+        )
 
     def _unfinished(self, balance: Balance) -> list[Code]:
         """How to finish or end releases that were interrupted."""
@@ -152,19 +152,19 @@ def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     options, release_id = one.content.get("options"), one.release_id
     is_frame = isinstance(options, dict) and options.get("input") == FRAME
     resume = (resume_in_python if is_frame else resume_command)(release_id, ledger)
-    steps = [f"{release_id} is unfinished. Resume with: {resume}"]
+    steps = [f"{release_id} is unfinished. Resume with:", f"  {resume}"]
     if not one.has_drawn:
         cancel = ending_command("cancel", release_id, ledger)
-        steps.append(f"  It drew nothing. Get its budget back with: {cancel}")
+        steps += ["It drew nothing. Get its budget back with:", f"  {cancel}"]
     close = ending_command("close", release_id, ledger)
-    return [*steps, f"  Abandon it, its budget spent, with: {close}"]
+    return [*steps, "Abandon it, its budget spent, with:", f"  {close}"]
 
 
 def _cells(one: ReleaseRecord) -> tuple[str, ...]:
     return (
         one.at[:16].replace("T", " "),
         one.release_id[:_SHOWN],
-        ", ".join(one.outcomes),
+        ", ".join(one.terms.outcome_names),
         rounded_up(one.guarantee.epsilon),
         rounded_up(one.guarantee.delta),
         _STATUS.get(one.status, "unfinished"),
@@ -177,9 +177,8 @@ def _audited(one: ReleaseRecord) -> dict[str, Any]:
     options, ended = one.content.get("options") or {}, one.ended or {}
     said = {name: options.get(name) for name in _SAID}
     ending = {f"ended_{name}": ended.get(name) for name in ("at", "who", "reason")}
-    about = {**_describe_release(one), "population": one.population, **said, **ending}
-    cells = {name: about.get(name) for name in _AUDITED}
-    return cells | {"outcomes": ", ".join(one.outcomes)}
+    known = {"population": one.population, "outcomes": ", ".join(one.terms.outcome_names)}
+    return {**_describe_release(one), **known, **said, **ending}
 
 
 def _bar(spent: float, cap: float) -> str:
@@ -209,7 +208,7 @@ def _describe_release(one: ReleaseRecord) -> dict[str, Any]:
         "status": _STATUS.get(one.status, one.status),
         "at": one.at,
         "who": one.who,
-        "outcomes": list(one.outcomes),
+        "outcomes": list(one.terms.outcome_names),
         "mechanism": one.terms.mechanism_names,
         "epsilon": one.guarantee.epsilon,
         "delta": one.guarantee.delta,

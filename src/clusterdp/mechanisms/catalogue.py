@@ -27,7 +27,7 @@ class SumShares(NamedTuple):
     Attributes:
         totals: For totals of arms.
         clusters: For sums of every cell.
-        breakdowns: For totals of groups, by the columns that the groups are of.
+        breakdowns: For totals of groups, by the columns of the groups.
         noise_in_rows: How many rows have as much noise as a total, which caps the weights of units;
             None for what follows from the shares.
     """
@@ -158,13 +158,13 @@ def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
     sums: SumShares = NO_SUMS,
     pilot: float = 0.0,
 ) -> Mechanism:
-    """Rows through the unbiased channel of least variance that ε allows.
+    """Rows through the unbiased randomizer of least variance that ε allows.
 
-    What is released of a row is a number, not one of the outcomes: the debiased outcome itself. The
-    channel is designed for a prior over outcomes, which buys variance and nothing else: the
-    guarantee and unbiasedness hold whatever it is. Without `noise_scale` and `prior` it is uniform;
-    without `noise_scale` the mechanism is also locally private, row by row. With two outcomes the
-    channel is Warner's randomized response, whatever the prior.
+    A row is released as a debiased number, not as one of the outcomes. The randomizer is optimized
+    for a prior over outcomes, which affects variance only: the guarantee and unbiasedness hold for
+    any prior. Without `noise_scale` and `prior` it is uniform; without `noise_scale` the mechanism
+    is also locally private, row by row. For a binary outcome the randomizer is Warner's randomized
+    response, for any prior.
 
     Args:
         epsilon: ε of the whole release.
@@ -175,8 +175,8 @@ def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
         prior: The prior of every cell, one number per outcome, known from outside the experiment;
             with counts, what they are shrunk towards.
         sums: The shares of ε that are spent on noisy sums, which estimates then use.
-        pilot: The share of ε that is spent on a pilot: a noisy histogram of all units, drawn
-            first. Where numbers are clipped, their grids and the prior then follow from it.
+        pilot: The share of ε for a pilot histogram of all units, drawn first. It sets the range
+            and grid of numbers, and the prior.
     """
     if not 0 <= pilot < 1:
         raise ParameterError(

@@ -4,7 +4,7 @@ A release in memory, one on disk and a simulated one take this same step; after 
 left to be randomized.
 
 **After a pilot**, categories and mechanism follow from what was drawn. Every part's ε was fixed
-before the pilot, so that the losses of pilot, statistics and rows add up whatever it shows. Nothing
+before the pilot, so that the losses of pilot, statistics and rows add up for any pilot. Nothing
 here can refuse a release.
 
 **How much a row reveals** is how often the best guess from it is the true outcome. It follows from
@@ -16,19 +16,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import shortest_decimal
+from clusterdp._text import plural, shortest_decimal, with_article
 from clusterdp.channels.asked import AskedChannel
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.outcomes.categories import together
-from clusterdp.outcomes.pilot import settle_outcomes
+from clusterdp.outcomes.pilot import pilot_rounding, settle_outcomes
 from clusterdp.privacy.statement import percent_rounded_up
 from clusterdp.statistics.sums import NoisyMetricSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel, RowRule
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -169,7 +169,7 @@ def draw_together(
 ) -> tuple[Statistics, ...]:
     """Stage 1: all noisy statistics of every question, or none of them.
 
-    What is of everyone is drawn once, for all questions together: their mechanisms have it alike.
+    Statistics of all units are drawn once, for all questions together: their mechanisms share them.
     """
     for space, mechanism in zip(spaces, mechanisms, strict=True):
         if mechanism.sums != mechanisms[0].sums:
@@ -277,15 +277,26 @@ def _settle(before: Question, layout: Layout, pilot: DrawnPilot | None) -> Quest
     """What follows from the pilot of a question, by itself."""
     if pilot is None:
         return before
-    # As many units were in the pilot as are asked, up to chance.
-    n_units = max(1, round(before.mechanism.asked_share * layout.n_units))
     try:
-        space, prior = settle_outcomes(pilot.bins, pilot.noisy_counts, pilot.variance, n_units)
+        space, prior = settle_outcomes(*_seen(before, layout, pilot))
         mechanism = before.mechanism.with_prior(prior)
         check_exact(layout, space, mechanism)
     except ParameterError:
         return before
     return Question(space=space, mechanism=mechanism)
+
+
+def _seen(
+    question: Question, layout: Layout, pilot: DrawnPilot
+) -> tuple[Categories, IntArray, float, int]:
+    """What a pilot shows: as many units were in it as are asked, up to chance."""
+    n_units = max(1, round(question.mechanism.asked_share * layout.n_units))
+    return pilot.bins, pilot.noisy_counts, pilot.variance, n_units
+
+
+def settled_rounding(after: Question, layout: Layout, pilot: DrawnPilot) -> tuple[float, ...]:
+    """The variance that rounding adds to each metric of a question, as its pilot shows it."""
+    return pilot_rounding(*_seen(after, layout, pilot), after.space)
 
 
 def pilot_notes(
@@ -318,8 +329,14 @@ def pilot_notes(
     return tuple(f"{one}, found by {cost}; effects are on the clipped outcome" for one in clips)
 
 
-# From this ε on, rows reveal so much that readers are informed of it.
+# From this ε on, rows may reveal so much that readers are informed of it.
 _REVEALING_EPSILON = 3.0
+# A row reveals much where the best guess from it is right this much more often than without it, or
+# wrong this much less often. Neither happens where nearly all units have one outcome: a large ε
+# alone says little, and the statement of the guarantee has it. Both are needed: among many values a
+# guess can be right ten times as often and still be mostly wrong; between two it is right half of
+# the time without the row, and cannot be right twice as often.
+_MUCH = 2.0
 
 
 def best_guesses(
@@ -346,19 +363,32 @@ def best_guesses(
 
 
 def disclosure_notes(
-    mechanism: Mechanism, space: CategorySpace, channel: Channel | None = None
+    mechanism: Mechanism,
+    space: Categories,
+    channel: Channel | None = None,
+    *,
+    unit: str = "unit",
 ) -> tuple[str, ...]:
-    """Notes about rows that reveal much; none for small ε, or without rows."""
+    """A note if rows reveal much about the outcomes of a question; none without rows.
+
+    Args:
+        mechanism: What is published.
+        space: Its outcomes.
+        channel: As of `best_guesses`.
+        unit: What a unit is called.
+    """
     if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _REVEALING_EPSILON:
         return ()
     from_row, without = best_guesses(mechanism, space, channel)
+    if from_row < _MUCH * without and 1 - from_row > (1 - without) / _MUCH:
+        return ()
     uniform = without <= 1 / space.n_categories
     shown = "declared" if mechanism.pilot is None else "the pilot shows"
     believed = "equally likely" if uniform else f"as likely as {shown}"
     return (
         (
-            "At this ε rows reveal a lot: the best guess from a unit's row is right for "
-            f"{percent_rounded_up(from_row)} of units, against {without:.0%} without the row (if "
-            f"outcomes are {believed})."
+            f"At this ε rows reveal a lot about {', '.join(space.declared.names)}: the best guess "
+            f"from {with_article(unit)}'s row is right for {percent_rounded_up(from_row)} of "
+            f"{plural(unit)}, against {without:.0%} without the row (if outcomes are {believed})."
         ),
     )

@@ -41,13 +41,13 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name in reports.
-        pilot: A noisy histogram of everyone, from which clips, grids and the prior follow; None if
-            these are as declared.
+        pilot: A pilot histogram, which sets ranges, grids and the prior; None if these are as
+            declared.
         statistics: What is published about cells, with noise.
         rows: How rows are randomized, by parameters or by the budget of the whole release; None
             when no rows are published.
         asked: How many of `ASKED_TOTAL` units are asked, by a public hash of their ids. Rows,
-            counts and pilots are of the units that are asked; sums are of all units. It is all of
+            counts and pilots cover the units that are asked; sums cover all units. It is all of
             them where a release has one question, or no rows.
     """
 
@@ -94,12 +94,12 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def releases_rows(self) -> bool:
-        """Whether user-level rows are published, or aggregates alone."""
+        """Whether rows are published, or aggregates only."""
         return self.rows is not None
 
     @property
     def designs_rows(self) -> bool:
-        """Whether rows go through an optimal channel, so that what is released are numbers."""
+        """Whether rows go through an optimal randomizer."""
         return self.rows is not None and self.rows.is_designed
 
     @property
@@ -114,7 +114,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sums(self) -> tuple[Statistic, ...]:
-        """What is of everyone: all questions of a release have it alike."""
+        """The statistics of all units, which all questions of a release share."""
         return tuple(one for one in self.statistics if one.of_everyone)
 
     def find(self, kind: type[S]) -> S | None:
@@ -137,7 +137,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         return np.ones_like(layout.sizes) if totals is None else totals.weights(layout)
 
     def statistics_loss(self) -> tuple[acc.LossAtom, ...]:
-        """The privacy loss of all that is published beside the rows, largest first."""
+        """The privacy loss of all that is published next to the rows, largest first."""
         return acc.joint_loss(*(one.loss() for one in self.noisy))
 
     def settled_rows(self, space: CategorySpace) -> RowRule:
@@ -158,11 +158,11 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prior(self) -> tuple[float, ...] | None:
-        """The public prior that its channel is designed for; None for uniform, or without one."""
+        """The public prior of its randomizer; None if it is uniform, or without rows."""
         return self.rows.prior if isinstance(self.rows, DesignedRows) else None
 
     def with_prior(self, prior: tuple[float, ...] | None) -> Mechanism:
-        """The same with an optimal channel designed for another prior."""
+        """The same with a randomizer optimized for another prior."""
         if not isinstance(self.rows, DesignedRows):
             raise ParameterError(f"{self.name} has no randomizer that a prior could optimize")
         return msgspec.structs.replace(self, rows=msgspec.structs.replace(self.rows, prior=prior))
@@ -175,17 +175,16 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         return numbers if self.rows is None else numbers | self.settled_rows(space).parameters()
 
     def row_epsilon(self, space: CategorySpace) -> float:
-        """What the rows cost on their own, at δ = 0."""
+        """ε of the rows, at δ = 0."""
         return self.settled_rows(space).bound(space).total_epsilon(acc.no_summary_loss(), 0.0)
 
     def guarantee(self, space: CategorySpace) -> acc.Guarantee:
-        """What one release over `space` costs, whatever the data and the size of its cells."""
+        """What one release over `space` costs, for any data and sizes of cells."""
         spent = self.statistics_loss()
         if self.rows is None:
             return acc.Guarantee(epsilon=acc.total_epsilon(spent))
         bound = self.settled_rows(space).bound(space)
-        epsilon = bound.total_epsilon(spent, bound.delta)
-        return acc.Guarantee(epsilon=epsilon, delta=bound.delta)
+        return acc.Guarantee(epsilon=bound.total_epsilon(spent, bound.delta), delta=bound.delta)
 
     def loss(self, space: CategorySpace) -> acc.ReleaseLoss:
         """What one release over `space` loses at worst, for adding up with other releases.

@@ -15,7 +15,8 @@ what constraints say: `spend=mean:1,std:15` and `conversion=0.01` agree with
 `spend>0 -> conversion`.
 
 **Grids.** The prior is fitted on fine grids first. The grids of the release are then placed where
-each number has its mass, and the prior of the release is that of the rounded numbers.
+each number has its mass, and the prior of the release is that of the rounded numbers. Rounding
+keeps means and adds variance, which is part of the noise of rows: how much is known from both.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
 
 
 _MOMENTS = re.compile(r"\s*mean:([^,]+)(?:,\s*std:(.+))?")
-# A baseline is published as it is. What a table tells is its people's, and has to be paid for.
+# A baseline is published as it is. What a table shows belongs to its units, and costs ε.
 _DECLARED = (
-    "a baseline reads OUTCOME=MARGIN (visit=0.15), got {!r}; it is published, so no table is read "
-    "for it: declare numbers"
+    "a baseline must be OUTCOME=MARGIN (visit=0.15), got {!r}; declare numbers, because a baseline "
+    "is published and never taken from the table"
 )
 
 
@@ -173,10 +174,13 @@ class JointPrior:
         probs: The probability of each category; axes `[category]`.
         misses: For each declared margin, by outcome, how far it is missed: in shares, or in
             standard deviations. Above 0 where constraints do not allow it.
+        rounding: The variance that rounding numbers to their grids adds to each metric; axes
+            `[metric]`.
     """
 
     probs: FloatArray
     misses: dict[str, float]
+    rounding: FloatArray
 
 
 def fit_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
@@ -188,13 +192,14 @@ def fit_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPri
         name: float(max(errors[place] for place, owner in enumerate(owners) if owner == name))
         for name in margins
     }
-    return JointPrior(probs=probs, misses=misses)
+    nothing = np.zeros(len(categories.declared.metrics))
+    return JointPrior(probs=probs, misses=misses, rounding=nothing)
 
 
 def base_measure(categories: Categories) -> FloatArray:
     """What is assumed where nothing is declared; axes `[category]`.
 
-    Values of an outcome count alike. So do the pieces of a number's range between cuts, each of
+    Values of an outcome count equally. So do the pieces of a number's range between cuts, each of
     which is uniform: who declares a threshold expects people on both sides. A missing outcome
     counts like one value, or like one piece.
     """
@@ -284,7 +289,7 @@ def _closest(log_base: FloatArray, functions: FloatArray, targets: FloatArray) -
 def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> FloatArray:
     """The distribution over coarse categories after numbers on fine grids are rounded.
 
-    Both are of the same declared outcomes. Axes `[fine category]` in, `[category]` out.
+    Both have the same declared outcomes. Axes `[fine category]` in, `[category]` out.
     """
     positions, masses = np.zeros((1, fine.n_categories), dtype=np.int64), probs[np.newaxis]
     for one, before, levels in zip(coarse.outcomes, fine.outcomes, fine.levels, strict=True):
@@ -306,11 +311,13 @@ def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> Fl
 
 
 # Points of a number's grid: more gain less than 1% when the baseline is right, and several
-# outcomes multiply. Fewer than so many tell little but the mean.
+# outcomes multiply. Fewer than so many show little but the mean.
 _POINTS, _JOINT_POINTS, FEWEST_POINTS = 16, 12, 4
 # Channels for more categories take seconds to design: numbers get fewer points instead.
 QUICK_CATEGORIES = 24
 _FINE_POINTS = 160
+# Squares closer than this, as a share of themselves, are equal but for the errors of floats.
+_EXACT = 1e-12
 # The finest spacing of fine grids, next to where a number is thought to be: a share of its range.
 _FINEST_SPACING = 1e-4
 
@@ -338,14 +345,14 @@ class FittedOutcomes:
         self.prior = fit_prior(self.fine, margins)
         self.densities = _densities(self.fine, self.prior.probs) if margins else {}
 
-    def with_points(self, n_points: int) -> Categories | None:
-        """Categories with so many points, or as many as cuts need; None if that is too many."""
-        return _with_points(self.fine.declared, self.densities, n_points)
-
     def prior_of(self, categories: Categories) -> JointPrior:
-        """The prior of categories of the same outcomes."""
+        """The prior of categories of the same outcomes, whose numbers are rounded to them."""
         probs = rounded_prior(self.fine, self.prior.probs, categories)
-        return JointPrior(probs=probs, misses=self.prior.misses)
+        # Means are kept, so that squares alone show how much rounding adds to a variance.
+        squares = categories.metric_values() ** 2 @ probs
+        exact = self.fine.metric_values() ** 2 @ self.prior.probs
+        added = np.where(squares - exact > _EXACT * squares, squares - exact, 0.0)
+        return JointPrior(probs=probs, misses=self.prior.misses, rounding=added)
 
 
 def choose_categories(
@@ -361,11 +368,6 @@ def choose_categories(
     fitted = FittedOutcomes(declared, margins)
     categories = place_grids(declared, fitted.densities, most)
     return categories, fitted.prior_of(categories)
-
-
-def baseline_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
-    """The prior of categories whose grids are fixed already; as `choose_categories` fits it."""
-    return FittedOutcomes(categories.declared, margins).prior_of(categories)
 
 
 def usual_points(declared: DeclaredOutcomes) -> int:
@@ -386,15 +388,15 @@ def place_grids(
         most: How many categories there should be, if numbers can have fewer points.
     """
     for n_points in range(usual_points(declared), FEWEST_POINTS - 1, -1):
-        found = _with_points(declared, densities, n_points)
+        found = with_points(declared, densities, n_points)
         if found is not None and found.n_categories <= most:
             return found
-    every = (_with_points(declared, densities, one) for one in range(FEWEST_POINTS, 2, -1))
+    every = (with_points(declared, densities, one) for one in range(FEWEST_POINTS, 2, -1))
     smallest = Categories(declared=declared, grids=_smallest_grids(declared))
     return next((found for found in every if found is not None), smallest)
 
 
-def _with_points(
+def with_points(
     declared: DeclaredOutcomes, densities: Mapping[str, Density], n_points: int
 ) -> Categories | None:
     """Categories with so many points, or as many as cuts need; None if that is too many."""
@@ -421,7 +423,13 @@ def _smallest_grids(declared: DeclaredOutcomes) -> tuple[Grid, ...]:
 
 def _fine_grids(declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> tuple[Grid, ...]:
     """Grids on which a baseline is fitted: even over the range, finer about the declared mean."""
-    n_points = _n_fine_points(declared)
+    n_finite = math.prod(
+        outcome.space.n_categories + outcome.may_be_missing
+        for outcome in declared.outcomes
+        if not isinstance(outcome.space, Number)
+    )
+    n_left = MOST_FINE_CATEGORIES / 2 / n_finite
+    n_points = int(min(_FINE_POINTS, n_left ** (1 / max(len(declared.numbers), 1))))
     offsets = np.geomspace(_FINEST_SPACING, 1, max(n_points // 4, 1))
     grids = []
     for name, number in declared.numbers.items():
@@ -439,17 +447,6 @@ def _fine_grids(declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> tu
         needed = needed_points(number, declared.cuts(name))
         grids.append(Grid(number=number, points=tuple(sorted({*steps, *needed}))))
     return tuple(grids)
-
-
-def _n_fine_points(declared: DeclaredOutcomes) -> int:
-    """How many points fine grids can have."""
-    n_finite = math.prod(
-        outcome.space.n_categories + outcome.may_be_missing
-        for outcome in declared.outcomes
-        if not isinstance(outcome.space, Number)
-    )
-    n_left = MOST_FINE_CATEGORIES / 2 / n_finite
-    return int(min(_FINE_POINTS, n_left ** (1 / max(len(declared.numbers), 1))))
 
 
 def _densities(fine: Categories, probs: FloatArray) -> dict[str, Density]:

@@ -25,7 +25,6 @@ from clusterdp.outcomes.space import MetricLattice, ObservedRatio
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from fractions import Fraction
 
     import numpy.typing as npt
 
@@ -46,13 +45,30 @@ _REMEMBERED = 16
 class TooManyCategoriesError(ParameterError):
     """The declared outcomes have more combinations than one channel serves."""
 
-    def __init__(self, n_categories: int, most: int) -> None:
-        super().__init__(
-            f"the outcomes have {n_categories:,} outcome combinations, and one question has at "
-            f"most {most:,}; declare fewer levels (number:0..500 for a number) or more "
-            "constraints, or ask them in separate questions (question=..., --question) where no "
-            "constraint or metric links them"
+    def __init__(self, n_categories: int, most: int, declared: DeclaredOutcomes) -> None:
+        levels = {
+            one.name: one.space.values
+            for one in declared.outcomes
+            if isinstance(one.space, OutcomeSpace)
+        }
+        # The one with most of them can be a number, whose levels are a grid.
+        widest = max(levels, key=lambda name: len(levels[name]), default=declared.names[0])
+        fewer = "declare fewer levels"
+        if len(values := levels.get(widest, ())) > 2:
+            ends = f"{shortest_decimal(values[0])}..{shortest_decimal(values[-1])}"
+            fewer = f"declare {widest!r}, which has {len(values):,}, as number:{ends}"
+        links = (
+            ", or more constraints, or ask outcomes in separate questions (question=..., "
+            "--question) where no constraint or metric links them"
         )
+        several = len(declared.names) > 1
+        named = f"outcome{'s' if several else ''} {', '.join(map(repr, declared.names))}"
+        super().__init__(
+            f"{named} {'have' if several else 'has'} {n_categories:,} outcome combinations, and "
+            f"one question has at most {most:,}. Nothing was published. Fix: "
+            f"{fewer}{links if several else ''}."
+        )
+        self.about = (widest,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +104,15 @@ class Categories:
         _check_grids(self.declared, self.grids)
         object.__setattr__(self, "outcomes", _with_levels(self.declared, self.grids))
         if math.prod(self.shape) > _MOST_COMBINATIONS:
-            raise TooManyCategoriesError(math.prod(self.shape), self.most)
+            raise TooManyCategoriesError(math.prod(self.shape), self.most, self.declared)
         exists = self._existing()
         positions = np.flatnonzero(exists)
         if len(positions) > self.most:
-            raise TooManyCategoriesError(len(positions), self.most)
+            raise TooManyCategoriesError(len(positions), self.most, self.declared)
         table = np.full(exists.size, -1, dtype=np.int16)
         table[positions] = np.arange(len(positions))
         object.__setattr__(self, "table", table)
-        levels = np.stack(np.unravel_index(positions, self.shape))
-        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "levels", np.stack(np.unravel_index(positions, self.shape)))
         _check_measurable(self)
 
     @property
@@ -135,8 +150,9 @@ class Categories:
     def _existing(self) -> BoolArray:
         """Whether each combination can keep every constraint; axes `[position]`.
 
-        A constraint is about observed values. It is broken where it would be whatever the missing
-        ones are: a comparison with a missing outcome fails on the left side and holds on the right.
+        A constraint is about observed values. It is broken where it would be for all values of the
+        missing ones: a comparison with a missing outcome fails on the left side and holds on
+        the right.
         """
 
         def holds(condition: Metric, *, if_missing: bool) -> BoolArray:
@@ -181,7 +197,7 @@ class Categories:
         return metric_weights(self.metric_values(), multipliers, self.of_observed(), prior)
 
     def of_observed(self) -> dict[int, ObservedRatio]:
-        """The metrics that are of those with an outcome observed, by their places."""
+        """The metrics that cover units with an observed outcome, by their places."""
         declared, found = self.declared, {}
         for place in range(len(declared.metrics)):
             observed = declared.observed_place(place)
@@ -194,7 +210,11 @@ class Categories:
     def labels(self) -> list[str]:
         """Every category in words: `visit=1, rounds=12.5`."""
         parts = [
-            [f"{one.name}={_shown_level(value)}" for value in one.values] for one in self.outcomes
+            [
+                f"{one.name}={'missing' if value is None else shortest_decimal(float(value))}"
+                for value in one.values
+            ]
+            for one in self.outcomes
         ]
         return [
             ", ".join(part[level] for part, level in zip(parts, levels, strict=True))
@@ -248,10 +268,6 @@ def categories_on(declared: DeclaredOutcomes, grids: Mapping[str, Sequence[float
             for name, number in declared.numbers.items()
         ),
     )
-
-
-def _shown_level(value: Fraction | None) -> str:
-    return "missing" if value is None else shortest_decimal(float(value))
 
 
 def _points(number: Number, values: Sequence[float]) -> tuple[int, ...]:
@@ -335,7 +351,7 @@ def _metric_lattice(categories: Categories) -> MetricLattice:
 def _slack(metric: Metric, squared: frozenset[str]) -> int:
     """How much noisier sums of a metric are than by its span: so that they cost nothing.
 
-    Beside sums of R·(y − middle) with noise of scale D/ε, where a missing outcome and an end are
+    Next to sums of R·(y − middle) with noise of scale D/ε, where a missing outcome and an end are
     D/2 apart, sums of R with noise of scale 2/ε are free: 1/2 + 1/2 = 1. With squares, which move
     by a quarter then, it takes a scale of 4/ε.
     """

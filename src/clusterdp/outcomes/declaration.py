@@ -14,7 +14,7 @@ import msgspec
 
 from clusterdp._lists import parse_named, parse_names
 from clusterdp._text import exact, shortest_decimal
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, errors_about
 from clusterdp.outcomes.finite import AFFIRMATIVE, OutcomeSpace, folded
 from clusterdp.outcomes.grammar import parse_constraint, parse_metric
 from clusterdp.outcomes.metric import OBSERVED, Constraint, Metric, check_declared
@@ -91,14 +91,15 @@ class DeclaredOutcomes:
     def __post_init__(self) -> None:
         if not self.outcomes:
             raise ParameterError("outcomes must name at least one column, got none")
-        _check_distinct("outcome", self.names)
-        _check_distinct("metric", tuple(map(str, self.metrics)))
-        for metric in self.metrics:
-            metric.check(self.spaces)
-            self.check_missing(metric)
+        with errors_about("metric"):
+            _check_distinct("metric", tuple(map(str, self.metrics)))
+            for metric in self.metrics:
+                metric.check(self.spaces)
+                self.check_missing(metric)
         from_metrics = {name: self._metric_cuts(name) for name in self.spaces}
-        for constraint in self.constraints:
-            constraint.check(self.spaces, from_metrics)
+        with errors_about("constraint"):
+            for constraint in self.constraints:
+                constraint.check(self.spaces, from_metrics)
 
     def check_missing(self, metric: Metric) -> None:
         """Raise a ParameterError if a metric uses several outcomes that may be missing."""
@@ -124,7 +125,7 @@ class DeclaredOutcomes:
         return tuple(outcome.name for outcome in self.outcomes if outcome.may_be_missing)
 
     def observed_place(self, place: int) -> int | None:
-        """The place of the metric R, if that of some place is of those with an outcome observed."""
+        """The place of the metric R for a metric that covers units with an observed outcome."""
         found = self.metrics[place].valued & set(self.missing)
         return len(self.outcomes) + self.missing.index(min(found)) if found else None
 
@@ -144,12 +145,12 @@ class DeclaredOutcomes:
         }
 
     @property
-    def label_notes(self) -> list[str]:
-        """What effects on outcomes that are labels are effects on."""
-        return [
-            f"{name} is {first!r} or {second!r}. Its mean is the share of {second!r}."
+    def label_notes(self) -> dict[str, str]:
+        """What effects on outcomes that are labels are effects on, by outcome."""
+        return {
+            name: f"{name} is {first!r} or {second!r}. Its mean is the share of {second!r}."
             for name, (first, second) in self.labels.items()
-        ]
+        }
 
     @property
     def turned_label_notes(self) -> list[str]:
@@ -269,15 +270,25 @@ def declare(
     )
     own = map(Metric.mean_of, spaces)
     observed = (Metric.mean_of(name + OBSERVED) for name in spaces if name in absent)
-    measured = tuple(
-        metric.with_missing(absent) for metric in (*own, *observed, *map(parse_metric, metrics))
-    )
+    with errors_about("metric"):
+        further = tuple(map(parse_metric, metrics))
+    measured = tuple(metric.with_missing(absent) for metric in (*own, *observed, *further))
+    with errors_about("constraint"):
+        always = [_declared_constraint(given, spaces) for given in constraints]
     return DeclaredOutcomes(
         outcomes=declared,
-        constraints=tuple(parse_constraint(given).with_missing(absent) for given in constraints),
+        constraints=tuple(one.with_missing(absent) for one in always),
         metrics=measured,
         multipliers=_multipliers(measured, weights, absent),
     )
+
+
+def _declared_constraint(given: Constraint | str, names: Collection[str]) -> Constraint:
+    """A constraint of declared outcomes; an error shows it as it was written."""
+    constraint = parse_constraint(given)
+    for side in (constraint.condition, constraint.consequence):
+        check_declared(f"constraint {str(given)!r} uses", sorted(side.outcomes), names)
+    return constraint
 
 
 def _named_spaces(
@@ -285,7 +296,7 @@ def _named_spaces(
 ) -> list[tuple[str, Space | str | Sequence[float]]]:
     if isinstance(outcomes, Mapping):
         return list(outcomes.items())
-    form = "an outcome reads NAME=SPACE (visit=0,1), got {!r}"
+    form = "an outcome must be NAME=SPACE (visit=0,1), got {!r}"
     texts = [outcomes] if isinstance(outcomes, str) else outcomes
     return [parse_named(text, form) for text in texts]
 
@@ -316,7 +327,7 @@ def _named_weight(text: str) -> tuple[str, float]:
     try:
         return name, float(weight)
     except ValueError:
-        raise ParameterError(f"a weight reads METRIC=NUMBER (rounds=2), got {text!r}") from None
+        raise ParameterError(f"a weight must be METRIC=NUMBER (rounds=2), got {text!r}") from None
 
 
 def _check_distinct(noun: str, names: tuple[str, ...]) -> None:
@@ -367,7 +378,8 @@ def parse_question(text: str) -> QuestionRequest:
 def check_partition(questions: Sequence[QuestionRequest], declared: DeclaredOutcomes) -> None:
     """Raise a ParameterError unless questions hold every outcome once, and linked ones together."""
     named = [name for question in questions for name in question.names]
-    check_declared("question names", named, declared.names)
+    with errors_about("question"):
+        check_declared("question names", named, declared.names)
     wrong = [name for name in declared.names if named.count(name) != 1]
     if wrong:
         raise ParameterError(

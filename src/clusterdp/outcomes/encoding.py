@@ -110,7 +110,7 @@ class OutcomeLevels(Outcome):
     def _encode(self, observed: npt.NDArray[Any], *, clip: bool) -> LevelCodes:
         space, nowhere = self.space, np.zeros(len(observed), dtype=np.bool_)
         if self.grid is not None:
-            steps, clipped = self.grid.number.quantise(observed)
+            steps, clipped = self.grid.number.quantize(observed)
             lower = self.grid.lower(steps)
             return LevelCodes(lower, nowhere, clipped, steps, lower)
         assert isinstance(space, OutcomeSpace)  # noqa: S101 - a number has a grid
@@ -141,7 +141,7 @@ class OutcomeCodes:
             them. Rows outside the space have the first place after the last combination. Axes
             `[row]`.
         categories: The category at that position, −1 without one; axes `[row]`.
-        steps: Each number clipped to its range, in steps above its lower end: sums are of these.
+        steps: Each number clipped to its range, in steps above its lower end, which sums use.
             Axes `[number, row]`.
         lower: The position of the grid point at or below each number; axes `[number, row]`.
         n_missing: Rows with an outcome that is NaN and must not be missing. If there are any,
@@ -213,11 +213,23 @@ class OutcomeEncoder:
         n_rows = len(observed[0])
         if any(len(column) != n_rows for column in observed):
             raise DataError("the columns of outcomes differ in length; give one value per row")
-        n_missing = self._count_missing(observed)
-        if n_missing:
-            return self._unencoded(n_rows, n_missing)
-        return _joined(
-            [self._encode([each[rows] for each in observed]) for rows in _blocks(n_rows)]
+        missing = [
+            found
+            for outcome, values in zip(self.outcomes, observed, strict=True)
+            if not outcome.may_be_missing and (found := missing_rows(values)) is not None
+        ]
+        n_missing = int(np.count_nonzero(np.logical_or.reduce(missing))) if missing else 0
+        if not n_missing:
+            return _joined(
+                [self._encode([each[rows] for each in observed]) for rows in _blocks(n_rows)]
+            )
+        return OutcomeCodes(
+            positions=np.full(n_rows, len(self.table) // 2, dtype=np.int32),
+            categories=np.full(n_rows, -1, dtype=np.int16),
+            steps=np.zeros((len(self.numbers), n_rows), dtype=np.int32),
+            lower=np.zeros((len(self.numbers), n_rows), dtype=np.uint8),
+            n_missing=n_missing,
+            n_clipped=(0,) * len(self.outcomes),
         )
 
     def round(self, rows: OutcomeCodes, words: WordArray) -> npt.NDArray[np.int16]:
@@ -265,27 +277,6 @@ class OutcomeEncoder:
             # Rounding changes no side of a constraint: a row breaks one before it, or never.
             n_broken=int(np.count_nonzero(categories < 0)) - n_outside if self._has_broken else 0,
             n_clipped=tuple(int(np.count_nonzero(part.clipped)) for part in encoded),
-        )
-
-    def _count_missing(self, observed: list[npt.NDArray[Any]]) -> int:
-        """How many rows have a NaN where none may be."""
-        found = [
-            missing_rows(values)
-            for outcome, values in zip(self.outcomes, observed, strict=True)
-            if not outcome.may_be_missing
-        ]
-        missing = [rows for rows in found if rows is not None]
-        return int(np.count_nonzero(np.logical_or.reduce(missing))) if missing else 0
-
-    def _unencoded(self, n_rows: int, n_missing: int) -> OutcomeCodes:
-        shape = (len(self.numbers), n_rows)
-        return OutcomeCodes(
-            positions=np.full(n_rows, len(self.table) // 2, dtype=np.int32),
-            categories=np.full(n_rows, -1, dtype=np.int16),
-            steps=np.zeros(shape, dtype=np.int32),
-            lower=np.zeros(shape, dtype=np.uint8),
-            n_missing=n_missing,
-            n_clipped=(0,) * len(self.outcomes),
         )
 
 

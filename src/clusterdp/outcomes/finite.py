@@ -89,8 +89,8 @@ LARGEST_VALUE = 1e100
 # Outcome codes are 16 bits wide.
 MOST_OUTCOMES = 2**16
 _FORM = (
-    "outcomes reads values (0,1,5), a range (0..5), two labels (no,yes), bins (bins:0,1,10,100) or "
-    "binary; got {!r}"
+    "an outcome's allowed values must be values (0,1,5), a range (0..5), two labels (no,yes), bins "
+    "(bins:0,1,10,100) or binary; got {!r}"
 )
 
 
@@ -105,8 +105,8 @@ class OutcomeSpace:
         edges: For binned outcomes the `len(values) + 1` bin edges, strictly increasing; a value
             `v` with `edges[k] <= v < edges[k + 1]` counts as `values[k]`, and the last edge belongs
             to the last bin. None when outcomes are taken as they are.
-        names: What the column holds in place of the values 0 and 1: two labels, such as no and
-            yes. None when it holds numbers.
+        names: Two labels in the column that mean 0 and 1, such as no and yes. None for a column
+            of numbers.
     """
 
     values: tuple[float, ...]
@@ -235,7 +235,7 @@ class OutcomeSpace:
 
     @property
     def together(self) -> tuple[OutcomeSpace, ...]:
-        """It has no other question beside it."""
+        """There is no other question."""
         return (self,)
 
     @property
@@ -275,7 +275,7 @@ class OutcomeSpace:
 
     @property
     def span(self) -> float:
-        """How far replacing one outcome can move a sum, y_max − y_min."""
+        """The largest change of a sum when one outcome is replaced, y_max − y_min."""
         return self.high - self.low
 
     @property
@@ -319,11 +319,15 @@ class OutcomeSpace:
         if self.edges is not None:
             return _encode_bins(observed, np.array(self.edges, dtype=precision))
         if observed.dtype.kind in "iub" and self._is_integer_range():
-            return _encode_range(observed, int(self.values[0]), self.n_categories)
-        return _encode_values(observed, np.array(self.values, dtype=precision))
+            low = int(self.values[0])
+            outside = (observed < low) | (observed > low + self.n_categories - 1)
+            return observed.astype(np.int64) - low, outside
+        values = np.array(self.values, dtype=precision)
+        codes = np.minimum(np.searchsorted(values, observed), len(values) - 1)
+        return codes, values[codes] != observed
 
     def clip(self, observed: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Observed values moved to the nearest end of the space; those between stay as they are."""
+        """Observed values, clipped to the ends of the space."""
         ends = self.edges if self.edges is not None else self.values
         low, high = ends[0], ends[-1]
         if observed.dtype.kind in "iu":
@@ -359,16 +363,6 @@ def _check_increasing(name: str, numbers: tuple[float, ...]) -> None:
         raise ParameterError(f"{name} must be of at most {LARGEST_VALUE:g}; use a larger unit")
     if any(low >= high for low, high in itertools.pairwise(numbers)):
         raise ParameterError(f"{name} must be strictly increasing, got {list(numbers)}")
-
-
-def _encode_range(observed: npt.NDArray[Any], low: int, count: int) -> tuple[CodeArray, BoolArray]:
-    outside = (observed < low) | (observed > low + count - 1)
-    return observed.astype(np.int64) - low, outside
-
-
-def _encode_values(observed: npt.NDArray[Any], values: FloatArray) -> tuple[CodeArray, BoolArray]:
-    codes = np.minimum(np.searchsorted(values, observed), len(values) - 1)
-    return codes, values[codes] != observed
 
 
 def _encode_bins(

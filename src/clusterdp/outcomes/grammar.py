@@ -8,7 +8,7 @@
 
 Python's own parser would refuse names such as `class` or `day 7`, and would read far more than is
 meant. A comparison inside a product stands in parentheses, so that none can be misread. What an
-analyst can ask beside means is read by the kinds of metrics in `estimation/metrics`.
+analyst can ask besides means is read by the kinds of metrics in `estimation/metrics`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOKEN = re.compile(
 )
 # An even number of quotes follows an arrow that is not itself in quotes.
 _BARE_ARROW = re.compile(r'->(?=[^"]*(?:"[^"]*"[^"]*)*$)')
-_FORM = "a metric reads visit, spend>0, visit*spend or visit*(spend>0), got {!r}"
+_FORM = "a metric must be written as visit, spend>0, visit*spend or visit*(spend>0), got {!r}"
 
 
 def parse_metric(given: Metric | str) -> Metric:
@@ -61,7 +61,7 @@ def parse_constraint(given: Constraint | str) -> Constraint:
     sides = _BARE_ARROW.split(given)
     if len(sides) != 2:
         raise ParameterError(
-            f"a constraint reads CONDITION -> CONDITION (spend>0 -> visit), got {given!r}"
+            f"a constraint must be CONDITION -> CONDITION (spend>0 -> visit), got {given!r}"
         )
     return Constraint(condition=parse_metric(sides[0]), consequence=parse_metric(sides[1]))
 

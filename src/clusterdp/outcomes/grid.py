@@ -176,8 +176,7 @@ def _least_variance(needed: tuple[int, ...], n_points: int, density: Density) ->
         totals = best[:, np.newaxis] + costs
         came_from.append(totals.argmin(axis=0))
         best = totals.min(axis=0)
-    last = len(candidates) - 1
-    chosen = [last]
+    chosen = [len(candidates) - 1]
     for step in reversed(came_from):
         chosen.append(int(step[chosen[-1]]))
     return tuple(sorted({0, *(int(candidates[index]) for index in chosen)}))

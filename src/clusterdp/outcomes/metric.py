@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp._text import exact, shortest_decimal
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, did_you_mean
 from clusterdp.outcomes.number import Number, Space
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
 
-
-if TYPE_CHECKING:
     Levels = Sequence[Fraction | None]
 
 
@@ -46,10 +44,18 @@ SIGNS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 OBSERVED = "_observed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Levelled(ABC):
-    """A function of the level of one outcome."""
+    """A function of the level of one outcome.
 
-    __slots__ = ()
+    Attributes:
+        outcome: The name of the outcome.
+    """
+
+    outcome: str
+
+    def __str__(self) -> str:
+        return quoted(self.outcome)
 
     @abstractmethod
     def exact_levels(self, levels: Levels) -> list[Fraction]:
@@ -64,18 +70,10 @@ class _Levelled(ABC):
         return np.array([float(value) for value in self.exact_levels(levels)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeValue(_Levelled):
-    """An outcome by itself.
+    """An outcome by itself."""
 
-    Attributes:
-        outcome: Its name.
-    """
-
-    outcome: str
-
-    def __str__(self) -> str:
-        return quoted(self.outcome)
+    __slots__ = ()
 
     def exact_levels(self, levels: Levels) -> list[Fraction]:
         """Its value at each level of the outcome."""
@@ -86,21 +84,14 @@ class OutcomeValue(_Levelled):
         return of_outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CentredValue(_Levelled):
+class CentredValue(OutcomeValue):
     """R·(y − middle): how far an outcome is from the middle of its range, and 0 if it is missing.
 
     It measures an outcome that may be missing. The outcomes of two people differ by the range at
-    most, a missing one and another by half of it. That is why sums of R cost nothing beside it.
-
-    Attributes:
-        outcome: The name of the outcome.
+    most, a missing one and another by half of it. That is why sums of R cost nothing more.
     """
 
-    outcome: str
-
-    def __str__(self) -> str:
-        return quoted(self.outcome)
+    __slots__ = ()
 
     def exact_levels(self, levels: Levels) -> list[Fraction]:
         """Its value at each level of the outcome; both ends must be among them."""
@@ -113,15 +104,10 @@ class CentredValue(_Levelled):
         return of_outcome / 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed(_Levelled):
-    """R: 1 where an outcome was observed, 0 where it is missing.
+    """R: 1 where an outcome was observed, 0 where it is missing."""
 
-    Attributes:
-        outcome: The name of the outcome.
-    """
-
-    outcome: str
+    __slots__ = ()
 
     def __str__(self) -> str:
         return quoted(self.outcome + OBSERVED)
@@ -136,12 +122,10 @@ class Threshold(_Levelled):
     """1 where an outcome compares with a threshold as the sign says, else 0.
 
     Attributes:
-        outcome: The name of the outcome.
         sign: One of `>=`, `<=`, `==`, `!=`, `>`, `<`.
         threshold: What the outcome is compared with, read as a decimal.
     """
 
-    outcome: str
     sign: str
     threshold: float
 
@@ -178,7 +162,7 @@ class Threshold(_Levelled):
         return tuple(step for step in changes if 1 <= step <= number.n_steps)
 
 
-Factor = OutcomeValue | CentredValue | Observed | Threshold
+Factor = OutcomeValue | Observed | Threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +245,7 @@ class Metric:
         return Metric(
             factors=tuple(
                 Threshold(outcome=factor.outcome, sign="!=", threshold=0.0)
-                if isinstance(factor, OutcomeValue | CentredValue)
+                if isinstance(factor, OutcomeValue)
                 else factor
                 for factor in self.factors
             )
@@ -327,19 +311,18 @@ class Constraint:
         return tuple(step for side in self.sides for step in side.cuts(outcome, number))
 
     def check(self, spaces: Mapping[str, Space], cuts: Mapping[str, Collection[int]]) -> None:
-        """Raise a ParameterError unless rows can be checked against it whatever is rounded.
+        """Raise a ParameterError unless rows can be checked against it after any rounding.
 
         Args:
             spaces: The declared outcomes.
-            cuts: For each number the cuts that metrics make. Beside an end a cut is always there.
+            cuts: For each number the cuts that metrics make. Next to an end there is always a cut.
         """
         for side in self.sides:
             side.check_factors(spaces)
         for name, space in spaces.items():
             if not isinstance(space, Number):
                 continue
-            allowed = {1, space.n_steps, *cuts[name]}
-            if not allowed.issuperset(self.cuts(name, space)):
+            if not {1, space.n_steps, *cuts[name]}.issuperset(self.cuts(name, space)):
                 raise ParameterError(
                     f"constraint {str(self)!r} divides the range of {name!r} ({space}) where no "
                     "metric does; declare the comparison as a metric, too"
@@ -351,8 +334,8 @@ def check_declared(said: str, names: Iterable[str], declared: Collection[str]) -
     for name in names:
         if name not in declared:
             raise ParameterError(
-                f"{said} {name!r}, which is no declared outcome; "
-                f"the outcomes are {', '.join(map(repr, declared))}"
+                f"{said} {name!r}, which is not a declared outcome.{did_you_mean(name, declared)} "
+                f"The outcomes are {', '.join(map(repr, declared))}"
             )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.outcomes.metric import CentredValue, Observed, OutcomeValue
+from clusterdp.outcomes.metric import Observed, OutcomeValue
 from clusterdp.outcomes.space import LARGEST_INTEGER, doubled_distances, squares_fit
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class MetricIntegers:
         self.numbers = tuple(
             (names.index(one.name), *_line(factor, one.grid.number))
             for factor, one in used
-            if one.grid is not None and _takes_value(factor)
+            if one.grid is not None and isinstance(factor, OutcomeValue)
         )
         self.categories = _category_integers(metric, used, levels)
         product = np.ones([len(one.values) for one in outcomes], dtype=np.int64)
         for factor, one in used:
             # Numbers are 1 if observed: rows have them by their steps.
-            is_number = one.grid is not None and _takes_value(factor)
+            is_number = one.grid is not None and isinstance(factor, OutcomeValue)
             held = Observed(outcome=one.name) if is_number else factor
             axes = [-1 if axis == one.axis else 1 for axis in range(len(outcomes))]
             product *= np.array(_level_integers(held, one)).reshape(axes)
@@ -109,11 +109,6 @@ class MetricIntegers:
         for place, slope, first in self.numbers:
             integers *= slope * rows.steps[place].astype(np.int64) + first
         return integers
-
-
-def _takes_value(factor: Factor) -> bool:
-    """Whether a factor moves with the value of its outcome."""
-    return isinstance(factor, OutcomeValue | CentredValue)
 
 
 def _line(factor: Factor, number: Number) -> tuple[int, int]:
@@ -158,7 +153,7 @@ def metric_weights(
 ) -> FloatArray:
     """The weight of each metric in the sum of variances; axes `[metric]`.
 
-    By default metrics count alike relative to their own variance under the prior, or relative to
+    By default metrics count equally, relative to their own variance under the prior, or relative to
     their squared range where nothing is declared. Declared multipliers come on top.
 
     A mean N/D of units with an observed outcome is wanted as N − θD, θ its value under the prior:

@@ -1,4 +1,4 @@
-"""A number in a declared range: clipped there, and quantised once to a fine decimal lattice.
+"""A number in a declared range: clipped there, and quantized once to a fine decimal lattice.
 
 It is rounded to the grid points of `grid.py` at random, with 64-bit words and in exact integers.
 """
@@ -36,7 +36,7 @@ Steps = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number between two ends: `Number(0, 493)`. Numbers beyond them count as the nearest end.
+    """A number between two ends: `Number(0, 493)`. Numbers outside are clipped.
 
     The lattice holds `low + unit * step` for `step` = 0 … `n_steps`. Its unit is a power of ten,
     and follows from the range, unless a larger one is declared.
@@ -44,7 +44,7 @@ class Number:
     Attributes:
         low: The lower end.
         high: The upper end.
-        by: The unit, where it is larger than what the range allows; None if it is not.
+        by: The unit, if it is coarser than the range requires; else None.
     """
 
     low: float
@@ -110,7 +110,7 @@ class Number:
         """How many units a value lies above `low`; whole for values of the lattice."""
         return (exact(value) - exact(self.low)) / self.unit
 
-    def quantise(self, observed: npt.NDArray[Any]) -> tuple[Steps, BoolArray]:
+    def quantize(self, observed: npt.NDArray[Any]) -> tuple[Steps, BoolArray]:
         """The nearest lattice point of each observed number, which must not be NaN.
 
         Floating-point error is below 1e-6 steps, so a decimal of the lattice is its own nearest

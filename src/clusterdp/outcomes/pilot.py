@@ -8,7 +8,7 @@ of ten, as far as these are lattice points. Both sides of a cut are edges.
 **Clips.** The noise of bins is known. An end of the range is moved only where the noise leaves no
 doubt that little lies beyond it. A wrong shape costs precision and nothing else.
 
-What follows is a pure function of what is published. Whatever it is, estimates are unbiased for the
+What follows is a pure function of what is published. For any pilot, estimates are unbiased for the
 clipped outcomes, so that a poor pilot costs precision alone.
 """
 
@@ -25,6 +25,7 @@ from clusterdp._text import exact
 from clusterdp.outcomes.baseline import base_measure, place_grids
 from clusterdp.outcomes.categories import Categories, TooManyCategoriesError
 from clusterdp.outcomes.grid import Density, Grid, needed_points
+from clusterdp.outcomes.metric import OutcomeValue
 from clusterdp.outcomes.number import Number
 
 if TYPE_CHECKING:
@@ -253,10 +254,12 @@ def settle_outcomes(
     """
     pilots = _pilots(bins, noisy_counts, variance, n_units)
     inside = {name: _clipped(name, pilot, bins.declared) for name, pilot in pilots.items()}
-    declared = _with_ranges(bins.declared, inside)
+    outcomes = tuple(
+        replace(one, space=inside.get(one.name, one.space)) for one in bins.declared.outcomes
+    )
+    declared = replace(bins.declared, outcomes=outcomes)
     atoms = {name: pilot.atoms(inside[name]) for name, pilot in pilots.items()}
-    frequencies = nearest_distribution(noisy_counts / n_units)
-    table = _table(bins, frequencies)
+    table = _table(bins, nearest_distribution(noisy_counts / n_units))
     densities = {
         name: mixed(parts, _margin(table, bins.outcome(name).axis)[: len(parts)])
         for name, parts in atoms.items()
@@ -266,6 +269,35 @@ def settle_outcomes(
     trust = _trust(noisy_counts / n_units, variance / n_units**2)
     prior = trust * learned + (1 - trust) * base_measure(categories)
     return categories, tuple(np.round(prior, _DIGITS).tolist())
+
+
+def pilot_rounding(
+    bins: Categories, noisy_counts: IntArray, variance: float, n_units: int, categories: Categories
+) -> tuple[float, ...]:
+    """The variance that rounding adds to each metric that is an outcome; 0 for all others.
+
+    Arguments as of `settle_outcomes`, and the categories that it led to.
+    """
+    pilots = _pilots(bins, noisy_counts, variance, n_units)
+    table = _table(bins, nearest_distribution(noisy_counts / n_units))
+    added = {}
+    for one in categories.outcomes:
+        if one.grid is None:
+            continue
+        points, number = np.array(one.grid.points, dtype=np.float64), one.grid.number
+        parts = pilots[one.name].atoms(number)
+        of_bins = [
+            one.grid.rounded(part) @ points**2 - part.probs @ part.steps.astype(np.float64) ** 2
+            for part in parts
+        ]
+        masses = _margin(table, bins.outcome(one.name).axis)[: len(parts)]
+        added[one.name] = max(float(masses @ of_bins), 0.0) * float(number.unit) ** 2
+    return tuple(
+        added.get(factor.outcome, 0.0)
+        if len(metric.factors) == 1 and isinstance(factor := metric.factors[0], OutcomeValue)
+        else 0.0
+        for metric in categories.declared.metrics
+    )
 
 
 def _trust(frequencies: FloatArray, variance: float) -> float:
@@ -306,13 +338,6 @@ def _clipped(name: str, pilot: NumberPilot, declared: DeclaredOutcomes) -> Numbe
     if any(constraint.cuts(name, number) for constraint in declared.constraints):
         return Number(number.low, inside.high, float(number.unit))
     return inside
-
-
-def _with_ranges(declared: DeclaredOutcomes, inside: dict[str, Number]) -> DeclaredOutcomes:
-    outcomes = tuple(
-        replace(one, space=inside.get(one.name, one.space)) for one in declared.outcomes
-    )
-    return replace(declared, outcomes=outcomes)
 
 
 def _table(bins: Categories, numbers: FloatArray | IntArray) -> FloatArray:

@@ -36,7 +36,7 @@ class MetricLattice(NamedTuple):
         units: The unit of each metric.
         integers: The integer of each category; axes `[metric, category]`. Between cuts a number
             adds integers between those of its categories to a sum.
-        squared: For each metric whether squares are published beside its sums. With two values
+        squared: For each metric whether squares are published next to its sums. With two values
             they follow from the sums; with values too far apart they do not fit.
         is_number: For each metric whether rows can have integers between those of categories.
         shifts: For each metric how many bits distances from the middle lose before they are
@@ -67,7 +67,7 @@ class MetricLattice(NamedTuple):
 
 
 class ObservedRatio(NamedTuple):
-    """A metric that is of those with an outcome observed: its mean is N/D, D being who was.
+    """A metric of units with an observed outcome: its mean is N/D, D the share observed.
 
     Attributes:
         observed: The index of the metric R, which is 1 for them and 0 for others. D is its mean.
@@ -95,7 +95,7 @@ class CategorySpace(Protocol):
         """How much the variance of each metric counts in the design of a channel; `[metric]`."""
 
     def of_observed(self) -> dict[int, ObservedRatio]:
-        """The metrics that are of those with an outcome observed, by their indexes."""
+        """The metrics that cover units with an observed outcome, by their indexes."""
 
     @property
     def together(self) -> tuple[CategorySpace, ...]:
@@ -106,26 +106,6 @@ class CategorySpace(Protocol):
         """The index of this one among them."""
 
     def __hash__(self) -> int: ...
-
-
-def metric_moments(space: CategorySpace, probs: FloatArray) -> list[tuple[float, float]]:
-    """The mean and the standard deviation of each metric, of the outcomes that are observed.
-
-    Args:
-        space: The categories.
-        probs: How likely they are; axes `[category]`.
-    """
-    every, ratios, found = space.metric_values(), space.of_observed(), []
-    for index, values in enumerate(every):
-        weights, origin = probs, 0.0
-        if index in ratios:
-            observed, origin = ratios[index]
-            weights = probs * every[observed]
-            weights = weights / max(float(weights.sum()), np.finfo(float).tiny)
-        mean = float(weights @ values)
-        spread = float(weights @ (values - mean) ** 2)
-        found.append((origin + mean, float(np.sqrt(spread))))
-    return found
 
 
 class ValueRange(NamedTuple):

@@ -2,12 +2,13 @@
 
 No value of a column is read that the owner did not name as public, nor what files and databases
 know of values: least and largest ones, how many are missing, how many differ. A draft is the same,
-byte by byte, whatever outcomes are. What only people can know, allowed values, baselines and ε, it
+byte by byte, for any outcomes. What only people can know, allowed values, baselines and ε, it
 leaves open.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp._text import counted, plain_text
@@ -18,6 +19,7 @@ from clusterdp.spec._experiment_text import OPEN, to_key, to_value
 from clusterdp.spec.experiment import relative_to
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import polars as pl
@@ -37,18 +39,15 @@ _TYPES = [
     "# baseline = 0.3 or { mean = 3, sd = 12 }: for planning; published; never from this table",
 ]
 _MOST_ARMS = 8
-
-
-class ExperimentDraft(NamedTuple):
-    """A draft of an experiment file.
-
-    Attributes:
-        text: The file.
-        found: What was read, in words.
-    """
-
-    text: str
-    found: list[str]
+# Words in names of columns that are no outcomes.
+_IDS = {"id", "ids", "uuid", "guid", "key"}
+_ARMS = {"arm", "arms", "treatment", "treated", "variant", "group", "assignment"}
+_PERSONAL = {
+    *("email", "mail", "name", "firstname", "lastname", "surname", "phone", "telephone"),
+    *("address", "street", "ip", "date", "timestamp", "datetime", "birthday", "dob"),
+}
+# What control arms are called.
+_CONTROLS = {"control", "placebo"}
 
 
 class PublicColumns(NamedTuple):
@@ -64,7 +63,21 @@ class PublicColumns(NamedTuple):
         return [name for name in self if name is not None]
 
 
-def draft_experiment(source: NamedSource, public: PublicColumns, out: Path) -> ExperimentDraft:
+class DraftedFile(NamedTuple):
+    """The draft of an experiment file.
+
+    Attributes:
+        text: What to write.
+        found: What was read of the table, in words.
+        likely: The columns that seem to have ids and arms, by their names.
+    """
+
+    text: str
+    found: list[str]
+    likely: PublicColumns
+
+
+def draft_experiment(source: NamedSource, public: PublicColumns, out: Path) -> DraftedFile:
     """The draft of an experiment file for a table.
 
     Args:
@@ -88,11 +101,12 @@ def draft_experiment(source: NamedSource, public: PublicColumns, out: Path) -> E
         "",
         *_ANALYSIS,
         "",
-        *_privacy_lines(),
+        *_PRIVACY,
         "",
         *_ABOUT,
     ]
-    return ExperimentDraft("\n".join(lines) + "\n", _found(declared, public, values))
+    likely = PublicColumns(_first_of(declared.types, _IDS), _first_of(declared.types, _ARMS))
+    return DraftedFile("\n".join(lines) + "\n", _found(declared, public, values), likely)
 
 
 def _table_lines(
@@ -103,12 +117,15 @@ def _table_lines(
         lines.append(f"query = {to_value(source.query)}")
     if source.delimiter is not None:
         lines.append(f"delimiter = {to_value(source.delimiter)}")
+    arms = None
+    if public.arm is not None and values is not None:
+        arms = values[public.arm].unique().drop_nulls().sort().to_list()
     lines += [
         f"unit = {to_value(public.unit or OPEN)}  # ids, one row per unit. Published.",
         '# unit_name = "user"  # what texts call a unit',
         f"arm = {to_value(public.arm or OPEN)}  # treatment arms. Published.",
-        _control_line(public, values),
-        "# shares = { 0 = 0.5, 1 = 0.5 }  # planned shares of arms, for the SRM check. Published.",
+        _control_line(arms),
+        _shares_line(arms),
         f"cluster = {to_value(public.cluster)}  # arms are compared within clusters. Published."
         if public.cluster
         else '# cluster = "market"  # optional: arms are compared within clusters. Published.',
@@ -118,23 +135,57 @@ def _table_lines(
     return lines
 
 
-def _control_line(public: PublicColumns, values: pl.DataFrame | None) -> str:
-    """The control arm, where the arms are 0 and 1 or nobody said which column has them."""
-    if public.arm is None or values is None:
+def _control_line(arms: list[Any] | None) -> str:
+    """The control arm; open where its name does not say which one it is."""
+    if arms is None:
         return '# control = "A"  # needed unless arms are 0 and 1'
-    arms = values[public.arm].unique().drop_nulls().sort().to_list()
     if {str(arm) for arm in arms} == {"0", "1"}:
         return "control = 0"
+    likely = [arm for arm in arms if str(arm).casefold() in _CONTROLS]
+    control = to_value(str(likely[0])) if len(likely) == 1 else f'"{OPEN}"'
     listed = ", ".join(plain_text(str(arm)) for arm in arms[:_MOST_ARMS])
-    return f'control = "{OPEN}"  # one of {listed}{", ..." if len(arms) > _MOST_ARMS else ""}'
+    return f"control = {control}  # one of {listed}{', ...' if len(arms) > _MOST_ARMS else ''}"
+
+
+def _shares_line(arms: list[Any] | None) -> str:
+    """The planned shares of the arms, which only people know."""
+    shown = [0, 1] if arms is None or not 2 <= len(arms) <= _MOST_ARMS else arms
+    share = round(1 / len(shown), 2)
+    first = round(1 - share * (len(shown) - 1), 2)
+    shares = {str(arm): first if place == 0 else share for place, arm in enumerate(shown)}
+    return f"# shares = {to_value(shares)}  # planned shares of arms, for the SRM check. Published."
 
 
 def _outcome_lines(declared: DeclaredColumns, public: PublicColumns) -> list[str]:
     lines = ["[outcomes]  # protected. Declare what is possible, not what you see in the data."]
+    left_out, likely_arm = [], _first_of(declared.types, _ARMS)
     for name, kind in declared.types.items():
-        if name not in public.named:
+        if name in public.named:
+            continue
+        if _is_no_outcome(name) or (public.arm is None and name == likely_arm):
+            left_out.append(to_key(name))
+        else:
             lines.append(_outcome_line(name, kind))
+    if left_out:
+        why = "# left out: their names look like ids, arms, names, contacts or dates"
+        lines += [why, f"#   {', '.join(left_out)}"]
     return [*lines, *_TYPES]
+
+
+def _first_of(names: Iterable[str], words: set[str]) -> str | None:
+    """The first column whose name has one of some words."""
+    return next((name for name in names if _words(name) & words), None)
+
+
+def _is_no_outcome(name: str) -> bool:
+    """Whether a column is of ids, or about a person or a time, as far as its name says."""
+    return bool(_words(name) & (_IDS | _PERSONAL)) or name.casefold().endswith("_at")
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name: `userId`, `user_id` and `user id` have two."""
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return {word.casefold() for word in re.findall(r"[^\W_]+", parted)}
 
 
 def _outcome_line(name: str, kind: pl.DataType | None) -> str:
@@ -166,21 +217,20 @@ _ANALYSIS = [
 _ABOUT = [
     "[about]  # published with the folder; cannot be added later",
     'title = ""',
-    'contact = ""  # whom to ask; also description, collected, licence, approved_by, reason',
+    'contact = ""  # whom to ask; also description, collected, license, approved_by, reason',
     "",
     "[output]",
     'folder = "published"',
 ]
 
 
-def _privacy_lines() -> list[str]:
-    return [
-        "[privacy]",
-        *(f"# {epsilon}: {PrivacyStatement(epsilon=epsilon).short}" for epsilon in (1, 2, 4)),
-        f'epsilon = "{OPEN}"',
-        '# ledger = "budget.db"  # counts this release against the budget of these units',
-        '# population = "shop-users"',
-    ]
+_PRIVACY = [
+    "[privacy]",
+    *(f"# {epsilon}: {PrivacyStatement(epsilon=epsilon).short}" for epsilon in (1, 2, 4)),
+    f'epsilon = "{OPEN}"',
+    '# ledger = "budget.db"  # counts this release against the budget of these units',
+    '# population = "shop-users"',
+]
 
 
 def _found(

@@ -16,7 +16,7 @@ from clusterdp.ledger.paid_release import PopulationBudget
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.baseline import QUICK_CATEGORIES
-from clusterdp.owner.plan import Plan, by_name, engine_for, table_name, with_lock, with_plan
+from clusterdp.owner.plan import by_name, engine_for, release_request, table_name
 from clusterdp.planning.decide import decide
 from clusterdp.releasing.prepare import prepare
 from clusterdp.spec.experiment import ExperimentFile, is_experiment
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine
+    from clusterdp.owner.plan import Plan
     from clusterdp.planning.decide import Draft
     from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.request import Request
@@ -202,11 +203,8 @@ def python_job(
         del asked["mechanism"]
         _refuse_clash(asked, plan)
     experiment = ExperimentFile.read(source) if is_experiment(source) else None
-    if experiment is None:
-        request = with_plan(asked, plan)
-    else:
-        made = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
-        request = with_lock(experiment, {**asked, "input": None}, made)
+    request = release_request(asked, plan, experiment)
+    if experiment is not None:
         source = request.options.input
     if len(by_hand) == 1 and request.outcomes is not None and not request.outcomes.questions:
         request = request.in_one_question()

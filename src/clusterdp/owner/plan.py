@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from clusterdp._progress import NoProgress
-from clusterdp.document.text import terminal_width
+from clusterdp._progress import NoProgress, counting_channels
+from clusterdp.document.markup import to_html
+from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.engines.cells import CellOptions
-from clusterdp.errors import ParameterError, missing_column
+from clusterdp.errors import LedgerError, ParameterError, missing_column
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
+from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner.keywords import PlanKeywords, plan_line, release_line, takes
 from clusterdp.planning.advice import advise_pilot
 from clusterdp.planning.alternatives import cost_notes, smallest_epsilon
@@ -28,10 +30,11 @@ from clusterdp.planning.compare import (
     n_steps,
     with_pilots,
 )
-from clusterdp.planning.decide import Draft, assumed_of
+from clusterdp.planning.decide import Assumed, Draft
 from clusterdp.planning.page import plan_page
 from clusterdp.planning.report import PlanReport, QuestionReport
 from clusterdp.precision.visible import TrueClusters
+from clusterdp.privacy.accounting import ReleaseLoss, any_loss
 from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.rows.column_types import check_unread
 from clusterdp.rows.frames import column_names
@@ -45,6 +48,7 @@ from clusterdp.spec.experiment import (
     write_lock,
 )
 from clusterdp.spec.fields import DECIDED, DECLARATION, DECLARED, PLACES
+from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.spec.parse import change_options, parse, parse_options
 
 if TYPE_CHECKING:
@@ -54,13 +58,14 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine
     from clusterdp.planning.compare import MechanismComparison
+    from clusterdp.privacy.accounting import Guarantee
     from clusterdp.spec.fields import Options
     from clusterdp.spec.request import Request
 
 
 @takes(PlanKeywords)
 def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
-    """Compare every mechanism and recommend one, before any outcome is read.
+    """Predict what can be measured, and choose a mechanism. Reads no outcome.
 
     The columns of units and outcomes need not be in the table; a release needs them. Give epsilon
     or mde.
@@ -76,26 +81,25 @@ def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
         ParameterError: If a parameter is wrong.
         DataError: If the table breaks a rule.
     """
-    if is_experiment(source):
-        return plan_experiment(ExperimentFile.read(source), options)
-    return make_plan(source, parse({**options, "input": table_name(source)}))
+    return plan_source(source, options)
 
 
-def plan_experiment(
-    experiment: ExperimentFile, given: Mapping[str, Any], progress: Progress | None = None
-) -> Plan:
-    """The plan of an experiment file, with what is given in place of what it says."""
-    # An effect to find takes the place of the budget.
-    base = experiment.options if given.get("mde") is None else _without_epsilon(experiment.options)
+def plan_source(source: Any, given: Mapping[str, Any], progress: Progress | None = None) -> Plan:
+    """The plan of a table; or of an experiment file, with what is given in place of what it says.
+
+    `progress` is told what is being done.
+    """
+    if not is_experiment(source):
+        return make_plan(source, parse({**given, "input": table_name(source)}), progress)
+    experiment = ExperimentFile.read(source)
+    options = experiment.options
+    if given.get("mde") is not None:  # an effect to find takes the place of the budget
+        options = msgspec.structs.replace(options, epsilon=None)
     with experiment.locating():
-        request = parse(change_options(base, given))
+        request = parse(change_options(options, {**given, "input": None}))
         request.options.require("input")
         made = make_plan(request.options.input, request, progress)
     return made.made_from(experiment)
-
-
-def _without_epsilon(options: Options) -> Options:
-    return msgspec.structs.replace(options, epsilon=None)
 
 
 def table_name(source: Any) -> str | None:
@@ -104,7 +108,7 @@ def table_name(source: Any) -> str | None:
 
 
 def make_plan(source: Any, request: Request, progress: Progress | None = None) -> Plan:
-    """The plan that a request describes; `progress` is told what is being done."""
+    """The plan that a request describes; `progress` shows what is being done."""
     stages, options = progress or NoProgress(), request.options
     options.require("arm", "outcomes")
     if options.epsilon is None and options.mde is None:
@@ -114,16 +118,23 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
         )
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
-    stages.stage("questions and grids", 0)
+    with counting_channels(stages.stage("randomizers compared", 0)):
+        return _compared(source, request, stages)
+
+
+def _compared(source: Any, request: Request, stages: Progress) -> Plan:
+    """The plan of a request that has a budget, or an effect to find."""
+    options = request.options
     # Questions and grids stay as they are when the budget is found.
     draft = Draft.from_request(request)
     layout, notes = _read_cells(source, draft)
     unwritten = _outcome_notes(source, request)
     scenarios, epsilon = draft.scenarios(layout), options.epsilon
     if epsilon is None:
-        stages.stage("smallest epsilon", 0)
+        on_tried = stages.stage("budgets tried for the smallest epsilon", 0)
         *target, effect = draft.target()
-        least = smallest_epsilon(draft.budgets(), effect, scenarios, (target[0], target[1]))
+        at = target[0], target[1]
+        least = smallest_epsilon(draft.budgets(), effect, scenarios, at, on_tried)
         whole = least * draft.n_sharing + (options.private_cluster or 0.0)
         epsilon = math.ceil(1000 * whole - 1e-9) / 1000
     budgets = draft.budgets(epsilon)
@@ -144,11 +155,11 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
     reports = tuple(
         QuestionReport(
             comparison=comparison,
-            space=space,
-            assumed=assumed_of(space, comparison.scenario),
+            space=question.categories,
+            assumed=Assumed.from_scenario(question, comparison.scenario),
             private=private,
         )
-        for comparison, space in zip(comparisons, draft.spaces, strict=True)
+        for comparison, question in zip(comparisons, draft.questions, strict=True)
     )
     report = PlanReport(request=request, questions=reports, notes=every_note)
     return Plan(options=_decided(draft, layout, comparisons, epsilon), report=report)
@@ -262,11 +273,11 @@ def engine_for(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Plan:
-    """What to release and how, decided before any outcome is read.
+    """What to release, decided before any outcome is read.
 
     Attributes:
         options: Everything that was given or decided, as a lock holds it.
-        report: What was compared; None for a plan that was read from a lock.
+        report: The comparison; None for a plan that was read from a lock.
         experiment: The experiment file that it was made from; None if there was none.
     """
 
@@ -303,7 +314,11 @@ class Plan:
     def made_from(self, experiment: ExperimentFile) -> Plan:
         """The same plan, as that of an experiment file."""
         options = msgspec.structs.replace(self.options, experiment=experiment.checksum)
-        return replace(self, options=options, experiment=experiment.path)
+        report = self.report
+        if report is not None:
+            budget, rejected = _planned_spending(experiment, report.guarantee)
+            report = replace(report, budget=budget, rejected=rejected, for_file=True)
+        return replace(self, options=options, report=report, experiment=experiment.path)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -311,7 +326,7 @@ class Plan:
         return () if self.report is None else self.report.notes
 
     def to_html(self, progress: Progress | None = None) -> str:
-        """A page for a browser: what can be detected against ε, and where ε goes.
+        """A page for a browser: the minimum detectable effect against ε, and the split of ε.
 
         What a plan would be at other budgets is computed first.
 
@@ -334,14 +349,14 @@ class Plan:
 
     def __repr__(self) -> str:
         if self.report is not None:
-            return self.report.as_text(terminal_width())
+            return to_screen(self.report.parts(), terminal_width())
         held = self.options.to_dict().items()
         return "\n".join(["a plan", *(f"  {name}: {value}" for name, value in held)])
 
     def _repr_html_(self) -> str:
         if self.report is None:
             return f"<pre>{escape(repr(self))}</pre>"
-        return self.report.as_html()
+        return to_html(*self.report.parts())
 
     def _reported(self) -> PlanReport:
         if self.report is None:
@@ -349,57 +364,78 @@ class Plan:
         return self.report
 
 
-def with_plan(
+def _planned_spending(
+    experiment: ExperimentFile, guarantee: Guarantee
+) -> tuple[str | None, str | None]:
+    """What a release would take from the ledger that a file names, and why it would be rejected.
+
+    A plan spends nothing, so that a ledger that cannot be read is only noted.
+    """
+    options = experiment.options
+    if options.ledger is None or options.population is None:
+        return None, None
+    try:
+        balance = Ledger(options.ledger).balance(options.population)
+    except LedgerError as error:
+        return None, f"A release would be rejected: {error}"
+    is_pure = not guarantee.delta
+    losses = [ReleaseLoss(atoms=any_loss(guarantee.epsilon))] if is_pure else []
+    # What a release loses may be less under tight composition than its guarantee says.
+    if balance.allows(guarantee, losses) or (balance.tight and not is_pure):
+        return balance.spends(guarantee), None
+    why, fix = balance.why_not(guarantee), balance.remedy(guarantee)
+    problem = f"A release would be rejected: {why}. Fix: {fix}."
+    return balance.spends(guarantee), in_file_terms(problem)
+
+
+def release_request(
     given: Mapping[str, Any],
-    plan: Plan | str | os.PathLike[str] | None,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    experiment: ExperimentFile | None = None,
+    named: Callable[[str], str] = str,
 ) -> Request:
     """What is asked of a release: the options of a plan, with those of the table and the output.
 
-    Raises:
-        ParameterError: If an option was given that the plan decides.
-    """
-    if plan is None:
-        return parse(given)
-    if isinstance(plan, Plan):
-        return _completed(plan, given, "the plan")
-    return _completed(Plan.load(plan), given, Path(plan).name)
-
-
-def with_lock(
-    experiment: ExperimentFile,
-    given: Mapping[str, Any],
-    plan: Plan | None = None,
-    named: Callable[[str], str] = str,
-) -> Request:
-    """What is asked of a release of an experiment file: exactly its lock.
+    Of an experiment file it is exactly its lock.
 
     Args:
-        experiment: The experiment.
         given: The options of the release.
-        plan: Its plan; None for the one that its lock holds.
+        plan: Its plan, or the path of a lock; None for none, or for the lock of the experiment.
+        experiment: The experiment file that is released; None without a file.
         named: What the owner calls an option: its keyword, or its flag.
 
     Raises:
-        ParameterError: If it was not planned, or changed since, or an option was given that the
-            lock decides.
+        ParameterError: If an experiment was not planned, or changed since, or an option was given
+            that the plan decides.
     """
+    if experiment is None:
+        if plan is None:
+            return parse(given)
+        planned = _loaded(plan)
+        lock = "the plan" if isinstance(plan, Plan) else Path(plan).name
+        return _completed(planned, given, lock, named)
     again = f"clusterdp plan {experiment.path}"
     if plan is None and not experiment.lock.exists():
         raise ParameterError(
             f"{experiment.lock} is missing. Nothing was published. Plan first: {again}"
         )
-    planned = Plan.load(experiment.lock) if plan is None else plan
+    planned = _loaded(plan or experiment.lock)
     if planned.options.experiment != experiment.checksum:
         raise ParameterError(
             f"{experiment.path} changed after it was planned. Nothing was published. Plan again: "
             f"{again}"
         )
     asked = {name: value for name, value in given.items() if value is not None}
+    asked["input"] = experiment.options.input  # what was given is the experiment file
     return _completed(planned, {**experiment.places, **asked}, experiment.lock.name, named)
 
 
+def _loaded(plan: Plan | str | os.PathLike[str]) -> Plan:
+    return plan if isinstance(plan, Plan) else Plan.load(plan)
+
+
 def _completed(
-    plan: Plan, given: Mapping[str, Any], lock: str, named: Callable[[str], str] = str
+    plan: Plan, given: Mapping[str, Any], lock: str, named: Callable[[str], str]
 ) -> Request:
     """A plan with what it leaves open.
 
@@ -413,7 +449,7 @@ def _completed(
         if given.get(name) is not None:
             raise ParameterError(
                 f"{named(name)} conflicts with {lock} ({_held(plan.options, name)}). Nothing was "
-                "published. Remove it, or plan again."
+                f"published. Remove {named(name)}, or plan again with it."
             )
     return parse(change_options(plan.options, given))
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import counted, shortest_decimal, two_digits
+from clusterdp._text import counted, plural, shortest_decimal, two_digits
 from clusterdp.cells.layout import units_in_words
 from clusterdp.document.markup import to_html
-from clusterdp.document.model import Facts, Paragraph
+from clusterdp.document.model import Facts, Paragraph, as_notes
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.outcomes.number import Number
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.advice import advise_pilot, wide_ranges
+from clusterdp.planning.decide import Assumed, assumed_in_words
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.visible import shown_metrics, unseen_notes
 from clusterdp.published.manifest import plain
 from clusterdp.spec.columns import question_suffixes
+from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from clusterdp.precision.expected import Scenario
     from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.fields import Options
+    from clusterdp.spec.provenance import Provenance
     from clusterdp.spec.spec import ReleaseSpec
 
 _SMALL_CELL = 5
@@ -43,10 +46,10 @@ _UNIFORM_ADVICE = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Preview:
-    """What a release would be; everything in it is public.
+    """What a release would publish; everything in it is public.
 
     Attributes:
-        content: It all as plain values.
+        content: The same as plain values.
     """
 
     content: dict[str, Any]
@@ -63,29 +66,33 @@ class Preview:
         public = (
             f"{', '.join(exact)}: exactly as in your table" if exact else "noisy totals, no rows"
         )
+        unsaid = ", ".join(held["not_stated"]).replace("licence", "license")
         pairs = [
             ("Public", public),
             ("Protected", f"{', '.join(protected)}: {held['privacy']['budget']}"),
             ("", held["privacy"]["short"]),
             *([("Budget", held["budget"]["in_short"])] if "budget" in held else []),
-            *([("Not stated", _unsaid(held["not_stated"]))] if held["not_stated"] else []),
+            *([("Not stated", f"{unsaid} (cannot be added later; see [about])")] if unsaid else []),
         ]
-        notes = [Facts([], self.notes)] if self.notes else []
-        return [Paragraph(lead), Facts(pairs), *notes]
+        return [Paragraph(lead), Facts(pairs), *as_notes(self.notes)]
 
     def details(self) -> list[Part]:
         """The mechanism, its parameters, and the standard errors to expect."""
         held = self.content
         numbers = ", ".join(f"{name} {value:.6g}" for name, value in held["parameters"].items())
-        units = units_in_words(held["n_units"], held["n_clusters"])
+        units = units_in_words(held["n_units"], held["n_clusters"], held["unit"])
         arms = ", ".join(map(str, held["arms"]))
         sizes = ", ".join(f"{size:,}" for size in held["smallest_cells"])
+        sizes += f" {plural(held['unit'])}"
         labels = "label_epsilon" in held
         pairs = [
             ("Mechanism", held["mechanism"] + (f" ({numbers})" if numbers else "")),
             ("Outcomes", "; ".join(f"{name}: {text}" for name, text in held["outcomes"].items())),
             ("Table", f"{units}, arms {arms} (control {held['control']})"),
-            ("Cells", f"the smallest have {sizes} units{', expected of noisy labels' * labels}"),
+            (
+                "Cells",
+                f"the smallest have {sizes}{', expected in noisy clusters' * labels}",
+            ),
             *(
                 (
                     "SE",
@@ -143,11 +150,19 @@ def describe_release(
     notes += assignment_notes(request, layout)
     notes += request.clusters.notes(draft.columns, layout)
     for mechanism, space in zip(mechanisms, spaces, strict=True):
-        notes += [note for note in _advice(mechanism, space) if note not in notes]
+        advice = _advice(mechanism, space, request.provenance)
+        notes += [note for note in advice if note not in notes]
     if request.budget.pilot is None:
         for one in zip(mechanisms, scenarios, spaces, strict=True):
             notes += _pilot_notes(*one, guarantee.epsilon)
-    notes += [*unseen_notes(metrics, expected), *_layout_notes(layout)]
+    notes += unseen_notes(metrics, expected, request.provenance.units)
+    smallest = int(layout.sizes.min())
+    if smallest < _SMALL_CELL:
+        size = counted(smallest, request.provenance.unit)
+        notes.append(
+            f"The smallest cell (one cluster and arm) has {size}. Merge small clusters with "
+            "--min-cell-size."
+        )
     stated = guarantee.statement(request.provenance.unit)
     content = {
         "out": request.options.out,
@@ -182,11 +197,13 @@ def describe_release(
         "expected": {
             metric.name: one._asdict() for metric, one in zip(metrics, expected, strict=True)
         },
-        "assumed": draft.assumption(scenarios),
+        "assumed": assumed_in_words(list(map(Assumed.from_scenario, draft.questions, scenarios))),
         "notes": notes,
     }
     if spec.clusters.response is not None:
         content["label_epsilon"] = spec.clusters.epsilon
+    if request.options.experiment is not None:
+        notes[:] = map(in_file_terms, notes)
     if budget is not None:
         content["budget"] = budget
         notes[:0] = budget["refusals"]  # first: nothing else matters if it would be refused
@@ -211,14 +228,14 @@ def _parameters(mechanisms: Sequence[Mechanism], spaces: Sequence[Categories]) -
     """The numbers of all mechanisms; those that differ, with the number of their question."""
     every = [one.parameters(space) for one, space in zip(mechanisms, spaces, strict=True)]
     names = dict.fromkeys(name for one in every for name in one)
-    alike = {name for name in names if len({one.get(name) for one in every}) == 1}
-    found = {name: every[0][name] for name in names if name in alike}
+    shared = {name for name in names if len({one.get(name) for one in every}) == 1}
+    found = {name: every[0][name] for name in names if name in shared}
     for one, ending in zip(every, question_suffixes(len(spaces)), strict=True):
-        found |= {name + ending: value for name, value in one.items() if name not in alike}
+        found |= {name + ending: value for name, value in one.items() if name not in shared}
     return found
 
 
-def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
+def _advice(mechanism: Mechanism, space: Categories, about: Provenance) -> list[str]:
     """What an owner should know of a question before they publish."""
     notes = []
     floor = mechanism.parameters(space).get("prior_floor", 0.0)
@@ -226,8 +243,8 @@ def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
     alone = mechanism.find(NoisyCounts) is not None and len(space.declared.metrics) == 1
     if alone and floor * space.n_categories > 0.999:
         notes.append(_UNIFORM_ADVICE)
-    notes += disclosure_notes(mechanism, space)
-    notes += _outcome_notes(mechanism, space)
+    notes += disclosure_notes(mechanism, space, unit=about.unit)
+    notes += _outcome_notes(mechanism, space, about.units)
     return notes
 
 
@@ -241,30 +258,12 @@ def _pilot_notes(
     return [f"{advice.reason} Use --pilot {advice.share:g}, or --pilot 0 to go without."]
 
 
-def _unsaid(names: Sequence[str]) -> str:
-    """What a reader of the folder will ask for, and nobody said."""
-    shown = ", ".join(names).replace("licence", "license")
-    return f"{shown} (cannot be added later; see [about])"
-
-
-def _layout_notes(layout: Layout) -> list[str]:
-    """A note about small cells."""
-    smallest = int(layout.sizes.min())
-    if smallest >= _SMALL_CELL:
-        return []
-    note = (
-        f"The smallest cell (one cluster and arm) has {counted(smallest, 'unit')}. Merge small "
-        "clusters with --min-cell-size."
-    )
-    return [note]
-
-
-def _outcome_notes(mechanism: Mechanism, space: Categories) -> list[str]:
+def _outcome_notes(mechanism: Mechanism, space: Categories, units: str) -> list[str]:
     """What effects are on, where that is not the outcome as it is."""
     notes = []
     for outcome in space.declared.outcomes:
         if outcome.may_be_missing:
-            notes.append(f"Effects on {outcome.name} are for units with an observed value.")
+            notes.append(f"Effects on {outcome.name} are for {units} with an observed value.")
         if isinstance(outcome.space, Number):
             low, high = shortest_decimal(outcome.space.low), shortest_decimal(outcome.space.high)
             ends = f"{low}–{high}"

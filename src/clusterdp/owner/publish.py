@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, errors_about
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
@@ -23,7 +23,7 @@ from clusterdp.owner.plan import table_name
 from clusterdp.owner.preview import describe_release
 from clusterdp.planning.decide import Draft, decide
 from clusterdp.published.folder import read_release
-from clusterdp.releasing.pipeline import run
+from clusterdp.releasing.stages import run
 from clusterdp.releasing.targets import FolderTarget, MemoryTarget
 from clusterdp.rows.frames import without_secrets
 from clusterdp.sources.source import FRAME
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A folder that was published. It can be used wherever a path can.
+    """A published folder. It can be used as a path.
 
     Attributes:
         folder: Where it is.
         release_id: Its id in the ledger; None without one.
-        found: What followed from its pilot, in sentences; nothing without one.
+        found: What its pilot histogram found, in sentences; empty without one.
     """
 
     folder: str
@@ -82,10 +82,10 @@ def publish(
     progress: Progress | None = None,
     **options: Unpack[PublishKeywords],
 ) -> Published:
-    """Privatize every outcome of an experiment's table into a new folder.
+    """Publish a private release of a table as a new folder. Cannot be undone.
 
-    Each call spends the stated guarantee anew. A ledger adds up the losses of releases about the
-    same people, and refuses a release that would exceed the cap before any outcome is read.
+    Each call spends the stated guarantee again. A ledger adds up releases about the same
+    units, and rejects one that would exceed the cap before any outcome is read.
 
     The mechanism is a name, or made by a builder such as `cluster_dp`. What a name leaves open is
     chosen as `plan` does.
@@ -114,7 +114,7 @@ def preview(
     out: str | os.PathLike[str] | None = None,
     **options: Unpack[PublishKeywords],
 ) -> Preview:
-    """What `publish` would do, from public columns alone. Nothing is published or spent.
+    """What `publish` would do, from public columns only. Nothing is published or spent.
 
     Args:
         source: The table, as in `publish`.
@@ -151,8 +151,8 @@ def resume(  # noqa: PLR0913 - where things are, all by name
             noise, it must be the same table; before, one with as many units and clusters.
         query: The query, if the source is a database.
         delimiter: The delimiter, if the source is a text file that needs one.
-        ledger: The ledger that recorded it. It is needed.
-        out: The folder to publish, if it is to be another.
+        ledger: The ledger that recorded it. Required.
+        out: The folder to publish, if it differs from the recorded one.
         ledger_key_file: Key file of the ledger, if it was made with one.
         show_row_counts: As in `publish`.
         progress: As in `publish`.
@@ -160,7 +160,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     Raises:
         ParameterError: If no ledger is given.
         LedgerError: If there is no such release, or it is finished.
-        DataError: If noise was drawn and the table is another.
+        DataError: If noise was drawn and the table changed.
     """
     given = {
         "query": query,
@@ -171,6 +171,10 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         "show_row_counts": show_row_counts,
     }
     return run_resume(release_id, python_job(source, None, given), progress=progress)
+
+
+# What every release needs, next to a budget and a place.
+NEEDED = ("unit", "arm", "outcomes")
 
 
 class PendingRelease(NamedTuple):
@@ -209,8 +213,10 @@ def readied(task: ReleaseJob, out: str | None) -> Iterator[PendingRelease]:
         engine = task.open_engine(stack)
         target = None if options.out is None else engine.place(options.out)
         if target is not None:
-            target.check_free()
-        budget = task.open_budget()
+            with errors_about("out"):
+                target.check_free()
+        with errors_about("ledger"):
+            budget = task.open_budget()
         if budget is not None and out is not None:
             budget.check_population()
         if out is None:
@@ -220,6 +226,8 @@ def readied(task: ReleaseJob, out: str | None) -> Iterator[PendingRelease]:
             opened = task.check_rows(opened, budget)
         spec = task.decide(draft, opened.layout)
         spec.check(opened.layout)
+        if budget is not None and out is not None:
+            budget.check_allowed(spec.terms)
         cost = None if budget is None else budget.describe(spec.terms)
         shown = describe_release(opened, spec, draft, cost)
         yield PendingRelease(opened, spec, shown, budget, target, draft.to_options())
@@ -233,7 +241,8 @@ def run_publish(
 ) -> Published:
     """Publish what a task describes; `show` is called before anything is spent."""
     options = task.request.options
-    options.require("out")
+    with task.locating():
+        options.require(*NEEDED, "out")
     with task.locating(), readied(task, options.out) as ready:
         if show is not None:
             show(ready)
@@ -242,9 +251,9 @@ def run_publish(
         write = _writer(progress)
         if budget is None:
             today = datetime.now(tz=UTC).date()
-            return _published(write(opened, spec.begun(today), target))
+            return Published(**write(opened, spec.begun(today), target))
         recorded = {**kept, "input": table_name(task.source) or FRAME}
-        return _published(budget.release(opened, spec, target, recorded, write))
+        return Published(**budget.release(opened, spec, target, recorded, write))
 
 
 def run_resume(
@@ -291,7 +300,7 @@ def run_resume(
             opened = task.open_table(draft, engine, options.out or "")
             spec = decide(draft, opened.layout, reservation.mechanisms)
             finished = budget.finish(reservation, opened, spec, target, _writer(progress))
-    return _published(finished)
+    return Published(**finished)
 
 
 def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
@@ -304,24 +313,16 @@ def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
     return write
 
 
-def _published(finished: Mapping[str, Any]) -> Published:
-    return Published(
-        folder=finished["folder"],
-        release_id=finished.get("release_id"),
-        found=finished.get("found", ()),
-    )
-
-
 @takes(ReleaseKeywords)
 def release(
     source: Any,
     plan: Plan | str | os.PathLike[str] | None = None,
     **options: Unpack[ReleaseKeywords],
 ) -> Release:
-    """Privatize every outcome of an experiment's frame, in memory.
+    """Make a private release of a frame, in memory.
 
-    Each call spends the stated guarantee anew. Two releases of the same people's outcomes add up,
-    and no ledger tracks them. `publish` writes a folder and can spend from a ledger.
+    Each call spends the stated guarantee again. Two releases about the same units add up, and no
+    ledger tracks them. `publish` writes a folder and can spend from a ledger.
 
     The mechanism is a name, or made by a builder such as `cluster_dp`. What a name leaves open is
     chosen as `plan` does.

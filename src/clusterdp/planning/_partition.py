@@ -1,7 +1,8 @@
 """Which outcomes form a question, and how often each question is asked.
 
 A unit is asked one question, by a public hash, and answers with all the ε of rows. Asked of a share
-π of n units, a metric has variance (σ² + v)/(nπ), v the noise of the question's channel. With
+π of n units, a metric has variance (σ² + v)/(nπ), v the noise of the question's channel and of
+rounding numbers to its grids. With
 
     c_q = Σ_{j∈q} w_j (σ_j² + v_j)
 
@@ -18,13 +19,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.channels._solver.staircases import design_staircase, k_ary_noise
+from clusterdp.channels._solver.staircases import k_ary_noise, near_noise
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.outcomes.baseline import (
     FEWEST_POINTS,
@@ -32,6 +32,7 @@ from clusterdp.outcomes.baseline import (
     FittedOutcomes,
     place_grids,
     usual_points,
+    with_points,
 )
 from clusterdp.outcomes.categories import MOST_CATEGORIES
 from clusterdp.outcomes.declaration import declared_of, linked_outcomes
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.outcomes.baseline import Margin
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.declaration import DeclaredOutcomes, Names
 
 # What is assumed where no budget is given yet, and the share of it that rows will have.
@@ -85,7 +87,7 @@ def best_partition(
     if len(groups) == 1:
         return Partition(groups, (ASKED_TOTAL,))
     budget = _row_epsilon(epsilon)
-    parts = [_Part.of(declared, margins, names) for names in groups]
+    parts = [_Part(declared, margins, names) for names in groups]
     way = _merged([(part,) for part in parts], budget)
     costs = [_cost(question, budget) for question in way]
     names = [_names(declared, question) for question in way]
@@ -107,7 +109,7 @@ def asked_shares(
     """How often questions that were chosen should be asked, of `ASKED_TOTAL`."""
     if len(questions) == 1:
         return (ASKED_TOTAL,)
-    parts = [_Part.of(declared, margins, names) for names in questions]
+    parts = [_Part(declared, margins, names) for names in questions]
     return whole_shares(_how_often([part.alone(_row_epsilon(epsilon)) for part in parts]))
 
 
@@ -150,27 +152,28 @@ class _Table(NamedTuple):
     Attributes:
         values: Axes `[metric, category]`.
         probs: What categories are thought to be like; axes `[category]`.
+        rounding: The variance that rounding to them adds; axes `[metric]`.
     """
 
     values: FloatArray
     probs: FloatArray
+    rounding: FloatArray
 
-    @property
-    def variances(self) -> FloatArray:
-        """Of each metric; axes `[metric]`."""
-        return np.asarray(self.values**2 @ self.probs - (self.values @ self.probs) ** 2)
-
-    def beside(self, other: _Table) -> _Table:
+    def joined_with(self, other: _Table) -> _Table:
         """Every combination of both."""
         n_ours, n_theirs = len(self.probs), len(other.probs)
         values = [np.repeat(self.values, n_theirs, axis=1), np.tile(other.values, (1, n_ours))]
-        probs = np.outer(self.probs, other.probs).ravel()
-        return _Table(np.concatenate(values), probs)
+        rounding = np.concatenate([self.rounding, other.rounding])
+        return _Table(np.concatenate(values), np.outer(self.probs, other.probs).ravel(), rounding)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
     """Linked outcomes.
+
+    Args:
+        declared: All outcomes.
+        margins: What is declared of each, by name.
+        names: Those that are linked.
 
     Attributes:
         names: Their names.
@@ -180,40 +183,36 @@ class _Part:
         spread: Σ w_j σ_j².
     """
 
-    names: Names
-    tables: dict[int, _Table]
-    usual: _Table
-    weights: FloatArray
-    spread: float
-
-    @classmethod
-    def of(cls, declared: DeclaredOutcomes, margins: Mapping[str, Margin], names: Names) -> _Part:
+    def __init__(
+        self, declared: DeclaredOutcomes, margins: Mapping[str, Margin], names: Names
+    ) -> None:
         own = declared_of(declared, names)
         known = {name: margin for name, margin in margins.items() if name in own.margin_spaces}
         fitted = FittedOutcomes(own, known)
-        usual = place_grids(own, fitted.densities)
-        probs = fitted.prior_of(usual).probs
         points = range(usual_points(own), FEWEST_POINTS - 1, -1) if own.numbers else [FEWEST_POINTS]
-        found = {n_points: fitted.with_points(n_points) for n_points in points}
-        return cls(
-            names=names,
-            tables={
-                n_points: _Table(one.metric_values(), fitted.prior_of(one).probs)
-                for n_points, one in found.items()
-                if one is not None
-            },
-            usual=_Table(usual.metric_values(), probs),
-            weights=usual.metric_weights(probs),
-            spread=float(sum(own.multipliers)),
-        )
+        found = {n_points: with_points(own, fitted.densities, n_points) for n_points in points}
+        self.tables = {
+            n_points: _table(fitted, one) for n_points, one in found.items() if one is not None
+        }
+        self.usual = _table(fitted, place_grids(own, fitted.densities))
+        # Relative to variances of true outcomes, which are on the fine grid.
+        self.weights = fitted.fine.metric_weights(fitted.prior.probs)
+        self.names, self.spread = names, float(sum(own.multipliers))
 
     def alone(self, epsilon: float) -> float:
         """The c of these outcomes as a question."""
-        return self.spread + float(self.weights @ _designed(self.usual, self.weights, epsilon))
+        noise = _designed(self.usual, self.weights, epsilon) + self.usual.rounding
+        return self.spread + float(self.weights @ noise)
 
     def table(self, n_points: int) -> _Table | None:
         """The categories if numbers have at most so many points; None if they need more."""
         return next((one for most, one in self.tables.items() if most <= n_points), None)
+
+
+def _table(fitted: FittedOutcomes, categories: Categories) -> _Table:
+    """Some categories of outcomes that were fitted."""
+    prior = fitted.prior_of(categories)
+    return _Table(categories.metric_values(), prior.probs, prior.rounding)
 
 
 Question = tuple[_Part, ...]
@@ -224,22 +223,15 @@ def _cost(parts: Question, epsilon: float) -> float:
     if len(parts) == 1:
         return parts[0].alone(epsilon)
     weights = np.concatenate([part.weights for part in parts])
-    table = _combined(parts, _PACKED)
+    table, spread = _combined(parts, _PACKED), sum(part.spread for part in parts)
     cost = math.inf
     if table is not None:
-        noise = _designed(table, weights, epsilon)
-        cost = _with_rounding(parts, table, weights, noise)
+        noise = _designed(table, weights, epsilon) + table.rounding
+        cost = spread + float(weights @ noise)
     if epsilon >= _LARGE_EPSILON and (larger := _combined(parts, MOST_CATEGORIES)) is not None:
-        noise = k_ary_noise(larger.values, larger.probs, math.exp(epsilon))
-        cost = min(cost, _with_rounding(parts, larger, weights, noise))
+        noise = k_ary_noise(larger.values, larger.probs, math.exp(epsilon)) + larger.rounding
+        cost = min(cost, spread + float(weights @ noise))
     return cost
-
-
-def _with_rounding(parts: Question, table: _Table, weights: FloatArray, noise: FloatArray) -> float:
-    """The c of several parts, with what rounding to fewer points adds to variances."""
-    fine = np.concatenate([part.usual.variances for part in parts])
-    added = np.maximum(table.variances - fine, 0.0)
-    return sum(part.spread for part in parts) + float(weights @ (added + noise))
 
 
 def _combined(parts: Question, most: int) -> _Table | None:
@@ -253,7 +245,7 @@ def _combined(parts: Question, most: int) -> _Table | None:
         if math.prod(len(table.probs) for table in tables if table is not None) <= most:
             whole, *others = (table for table in tables if table is not None)
             for other in others:
-                whole = whole.beside(other)
+                whole = whole.joined_with(other)
             return whole
     return None
 
@@ -273,10 +265,10 @@ def _remembered_noise(
 ) -> FloatArray:
     """Outcomes of one kind have the same channels; see `_designed`."""
     every, prior = np.array(values), np.array(probs)
-    made = design_staircase(every, prior, np.array(weights), ratio=math.exp(epsilon))
-    if made is None:
+    found = near_noise(every, prior, np.array(weights), ratio=math.exp(epsilon))
+    if found is None:
         return k_ary_noise(every, prior, math.exp(epsilon))
-    return np.asarray(made.noise(every) @ prior)
+    return np.asarray(found @ prior)
 
 
 def _merged(way: list[Question], epsilon: float) -> list[Question]:

@@ -1,6 +1,6 @@
 """Whether noisy counts, from which priors are learned, are worth it where nothing is declared.
 
-A channel for all outcomes alike is the best there is if outcomes are uniform, and they hardly ever
+A channel for equally likely outcomes is the best one if outcomes are uniform, and they hardly ever
 are. So a plan looks at what a prior would be worth for a few shapes that outcomes often have. It
 recommends counts where they pay on average over these, their cost included, and where they cost
 little if outcomes are uniform after all.
@@ -58,14 +58,16 @@ _TOO_NOISY = 0.5
 def share_of_counts(scenario: Scenario, epsilon: float) -> float:
     """The share of ε for noisy counts where nothing is known of outcomes; 0 if none is worth it.
 
-    Counts are of cells if these are large enough, and else of arms.
+    Cells are counted if they are large enough, and arms otherwise.
     """
     layout, space = scenario.layout, scenario.space
     if epsilon < _LEAST_EPSILON or space.n_categories == 2 or scenario.is_joint:
         return 0.0
     most = min(_MOST_LOSS, _MOST_SHARE * epsilon)
     for n_units in (layout.n_units / layout.sizes.size, int(layout.sizes.sum(axis=0).min())):
-        loss = _loss(space, n_units)
+        # Noise of scale 2/loss has variance 2(2/loss)². Its length is √K times its standard
+        # deviation, over n; counts are as noisy as they may be.
+        loss = 2 * math.sqrt(2 * space.n_categories) / (_NOISE * n_units)
         if loss <= most and _pays(space, epsilon, loss):
             return round(loss / epsilon, 4)
     return 0.0
@@ -75,15 +77,6 @@ def scope_of_counts(layout: Layout, space: CategorySpace, noise_scale: float) ->
     """What to count with such noise: every cell, or every arm where cells are too small."""
     noise = math.sqrt(2 * space.n_categories) * noise_scale
     return "cluster" if noise <= _TOO_NOISY * layout.n_units / layout.sizes.size else "population"
-
-
-def _loss(space: CategorySpace, n_units: float) -> float:
-    """What counts of so many units cost if they are as noisy as they may be.
-
-    Noise of scale 2/loss has variance 2(2/loss)². Its length is √K times its standard deviation,
-    over n.
-    """
-    return 2 * math.sqrt(2 * space.n_categories) / (_NOISE * n_units)
 
 
 def _pays(space: CategorySpace, epsilon: float, loss: float) -> bool:
@@ -131,7 +124,7 @@ _MOST_COST = 0.045
 _WIDE = 10_000
 # A prior that saves less of the variance is not worth the step.
 _LEAST_GAIN = 0.05
-# Outcomes may well decline with such means, as shares of their range, or be all alike.
+# Outcomes may well decline with such means, as shares of their range, or be equally likely.
 _MEANS = (0.1, 0.25, math.inf)
 _DIGITS = 2
 
@@ -151,7 +144,7 @@ class PilotAdvice(NamedTuple):
 def advise_pilot(
     mechanism: Mechanism, scenario: Scenario, space: Categories, epsilon: float
 ) -> PilotAdvice | None:
-    """A pilot that would pay beside a mechanism without one; None if none would.
+    """A pilot that would pay with a mechanism without one; None if none would.
 
     Args:
         mechanism: What would be published without a pilot.
@@ -177,7 +170,7 @@ def advise_pilot(
         return None
     return PilotAdvice(
         share,
-        f"A pilot histogram finds the distribution of outcomes. A randomizer designed for it has "
+        f"A pilot histogram finds the distribution of outcomes. A randomizer optimized for it has "
         f"about {gain:.0%} less variance at ε = {epsilon:g}.",
     )
 

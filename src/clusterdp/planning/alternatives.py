@@ -1,6 +1,6 @@
 """The same plan otherwise: at other budgets, at the smallest one, and with other clusters.
 
-Questions, grids and pilots stay as they were planned; what is left open is chosen anew.
+Questions, grids and pilots stay as they were planned; what is left open is chosen again.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from clusterdp._progress import no_progress
 from clusterdp.cells.layout import EVERYONE
 from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
 from clusterdp.planning.choose import plan_mechanisms
-from clusterdp.planning.compare import MechanismOption, at_its_best
-from clusterdp.planning.outcomes import REMEDY, UNIFORM
+from clusterdp.planning.compare import at_its_best, options_of
+from clusterdp.planning.decide import REMEDY, UNIFORM
 from clusterdp.precision.forecast import predict_quickly
 from clusterdp.spec.clusters import PrivateClusters, PublicClusters
 from clusterdp.spec.purpose import parse_purpose
@@ -24,14 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterdp.cells.layout import Layout
-    from clusterdp.planning.compare import MechanismComparison
+    from clusterdp.planning.compare import MechanismComparison, MechanismOption
     from clusterdp.planning.decide import Draft
     from clusterdp.precision.expected import Scenario
-    from clusterdp.precision.prediction import ExpectedVariance, Prediction
+    from clusterdp.precision.forecast import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
     from clusterdp.spec.request import BudgetRequest
 
-# The range of ε that is searched. Something must be left for sums beside the least rows.
+    # The recommended mechanism of each question, by ε of the whole release.
+    Budgets = dict[float, tuple[MechanismOption, ...]]
+
+# The range of ε that is searched. Something must be left for sums next to the least rows.
 LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 # Budgets are such numbers times a power of ten, from an eighth of the planned one to four times it.
 _DIGITS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -41,18 +45,6 @@ _OURS = (
     "epsilon it would be"
 )
 _LEAVE_OUT = "Leave clusters out unless effects in true clusters are what is asked for"
-
-
-class BudgetPoint(NamedTuple):
-    """What a plan would be at some ε.
-
-    Attributes:
-        epsilon: ε of the whole release.
-        options: The recommended mechanism of each question at it.
-    """
-
-    epsilon: float
-    options: tuple[MechanismOption, ...]
 
 
 def round_budgets(epsilon: float) -> list[float]:
@@ -70,11 +62,11 @@ def other_budgets(
     on_done: Callable[[int], None],
     *,
     fixed: float = 0.0,
-) -> tuple[BudgetPoint, ...]:
+) -> Budgets:
     """The plan at other budgets, in their order, with the planned one as it is.
 
-    Questions, grids and pilots stay as they were planned; what is left open is chosen anew. Budgets
-    at which something that was asked for cannot be had are left out.
+    Questions, grids and pilots stay as they were planned; what is left open is chosen again.
+    Budgets at which something that was asked for cannot be had are left out.
 
     Args:
         comparisons: The plan of each question.
@@ -82,17 +74,17 @@ def other_budgets(
         on_done: Called with 1 after each budget.
         fixed: What private clusters take of every budget.
     """
-    found = []
+    found: Budgets = {}
     for one in round_budgets(epsilon):
         factor = (one - fixed) / (epsilon - fixed)
         scaled = [compared.epsilon * factor for compared in comparisons]
         if one == epsilon:
-            found.append(BudgetPoint(one, tuple(compared.choice for compared in comparisons)))
+            found[one] = tuple(compared.choice for compared in comparisons)
         elif min(scaled) >= LEAST_EPSILON and max(scaled) <= MOST_EPSILON:
             with contextlib.suppress(ParameterError):
-                found.append(BudgetPoint(one, at_budget(comparisons, scaled)))
+                found[one] = at_budget(comparisons, scaled)
         on_done(1)
-    return tuple(found)
+    return found
 
 
 def targets(comparison: MechanismComparison) -> tuple[Purpose, ...]:
@@ -107,15 +99,11 @@ def targets(comparison: MechanismComparison) -> tuple[Purpose, ...]:
 def at_budget(
     comparisons: Sequence[MechanismComparison], epsilons: Sequence[float]
 ) -> tuple[MechanismOption, ...]:
-    """The recommended mechanisms at other ε, one for each question; their split is chosen anew."""
+    """The recommended mechanisms at other ε, one for each question; their split is chosen again."""
     name, scenarios = comparisons[0].chosen, [one.scenario for one in comparisons]
     pairs = zip(comparisons, epsilons, strict=True)
     requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]
-    made = at_its_best(name, requests, scenarios)
-    return tuple(
-        MechanismOption(name, mechanism, predict_quickly(mechanism, scenario), made.losses)
-        for mechanism, scenario in zip(made.mechanisms, scenarios, strict=True)
-    )
+    return options_of(name, at_its_best(name, requests, scenarios), scenarios, predict_quickly)
 
 
 def smallest_epsilon(
@@ -123,6 +111,7 @@ def smallest_epsilon(
     effect: float,
     scenarios: Sequence[Scenario],
     target: tuple[int, int] = (0, 0),
+    on_tried: Callable[[int], None] = no_progress,
 ) -> float:
     """The smallest ε of a question at which the best mechanism can see an effect of a size, to 1%.
 
@@ -131,6 +120,7 @@ def smallest_epsilon(
         effect: The effect to find.
         scenarios: What is known of each question.
         target: The question and the metric in it that the effect is on.
+        on_tried: Called with 1 after each budget that was tried.
 
     Raises:
         ParameterError: If no ε can.
@@ -143,6 +133,7 @@ def smallest_epsilon(
     def sees(epsilon: float) -> Prediction:
         given = [replace(one, epsilon=epsilon) for one in requests]
         made = plan_mechanisms(given, scenarios).mechanisms[question]
+        on_tried(1)
         return shown_prediction(predict_quickly(made, scenario)[metric], request, scenario)
 
     at_most = sees(MOST_EPSILON)
@@ -194,7 +185,7 @@ def cost_notes(draft: Draft, layout: Layout, planned: MechanismComparison) -> li
     public = replace(draft, request=replace(draft.request, clusters=PublicClusters()))
     by_public = _overall_error(public, clusters.unanswered(layout), epsilon)
     if clusters.assignment is not None:
-        # Weights that invert the response are of rows alone.
+        # Only rows have weights that invert the response.
         budget = replace(
             draft.request.budget,
             mechanism=planned.chosen,

@@ -1,12 +1,13 @@
 """Which mechanism, and how to split its budget: from public numbers and a declared baseline.
 
-No outcome is read. Whatever is chosen, the guarantee and unbiasedness hold; a wrong baseline costs
+No outcome is read. The guarantee and unbiasedness hold for any choice; a wrong baseline costs
 efficiency and nothing else.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -14,9 +15,8 @@ import msgspec
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
-from clusterdp.planning._split import best_split
+from clusterdp.planning._split import Split, best_split
 from clusterdp.planning.advice import scope_of_counts, share_of_counts
-from clusterdp.planning.forecast import Split
 from clusterdp.spec.fields import SUM_SHARES
 from clusterdp.spec.purpose import parse_purpose
 from clusterdp.spec.request import BudgetRequest
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from clusterdp.planning._split import Losses
     from clusterdp.precision.expected import Scenario
 
+    # The mechanism of a split, and shares of ε for noisy counts to choose from; none if there is
+    # nothing to split.
+    Recipe = tuple[Callable[[Split], Mechanism], tuple[float, ...]]
+
 # The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
 # Shares of ε for noisy counts; between two of them the variance is flat.
@@ -37,25 +41,14 @@ _MOST_COUNTS = 0.5
 
 
 class MechanismChoice(NamedTuple):
-    """The mechanism of each question, and what they lose for each purpose.
+    """The mechanism of each question, how ε is split, and what that loses for each purpose.
 
     Nothing is lost where nothing was searched.
     """
 
     mechanisms: tuple[Mechanism, ...]
-    losses: Losses = ()
-
-
-class _Recipe(NamedTuple):
-    """How a mechanism follows from a split of ε.
-
-    Attributes:
-        build: The mechanism of a split.
-        counts: Shares of ε for noisy counts to choose from; empty if there is nothing to split.
-    """
-
-    build: Callable[[Split], Mechanism]
-    counts: tuple[float, ...] = ()
+    split: Split
+    losses: Losses
 
 
 def choose(request: BudgetRequest, scenario: Scenario) -> Mechanism:
@@ -85,28 +78,30 @@ def plan_mechanisms(
         raise ParameterError(
             "breakdown_share needs breakdowns; declare one (breakdown=..., --breakdown)"
         )
-    recipes = [MECHANISMS[first.mechanism](*one) for one in zip(requests, scenarios, strict=True)]
-    builds = [_asking(*one) for one in zip(recipes, requests, strict=True)]
-    split = Split()
-    losses: Losses = ()
-    if recipes[0].counts:
-        split, losses = best_split(builds, scenarios, first, recipes[0].counts)
-    return MechanismChoice(tuple(build(split) for build in builds), losses)
+    choose_split, refused = MECHANISMS[first.mechanism]
+    _refuse_given(first, *refused)
+    recipes = [choose_split(*one) for one in zip(requests, scenarios, strict=True)]
+    builds = [
+        partial(_asking, build, request.asked)
+        for (build, _), request in zip(recipes, requests, strict=True)
+    ]
+    counts = recipes[0][1]
+    split, losses = best_split(builds, scenarios, first, counts) if counts else (Split(), {})
+    return MechanismChoice(tuple(build(split) for build in builds), split, losses)
 
 
-def _asking(recipe: _Recipe, request: BudgetRequest) -> Callable[[Split], Mechanism]:
+def _asking(build: Callable[[Split], Mechanism], asked: int, split: Split) -> Mechanism:
     """The mechanism of a split, of the units that are asked."""
-    return lambda split: msgspec.structs.replace(recipe.build(split), asked=request.asked)
+    return msgspec.structs.replace(build(split), asked=asked)
 
 
-def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> _Recipe:
+def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> Recipe:
     """The optimal channel: for a public prior, or for priors that are learned from noisy counts."""
     if request.noise_scale is not None:
         raise ParameterError(
-            f"optimal takes no noise_scale, got {request.noise_scale:g}; give counts_share "
-            "(under [expert]), the share of epsilon for noisy counts"
+            f"noise_scale does not apply to mechanism 'optimal', got {request.noise_scale:g}; give "
+            "counts_share (under [expert]), the share of epsilon for noisy counts"
         )
-    _refuse_given(request, "prior_floor", "resample_prob")
     if request.epsilon is None:
         raise ParameterError("optimal needs epsilon")
     layout, space, prior = scenario.layout, scenario.space, request.prior
@@ -127,7 +122,7 @@ def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> _Recipe:
             pilot=request.pilot or 0.0,
         )
 
-    return _Recipe(build, _shares_of_counts(request, scenario))
+    return build, _shares_of_counts(request, scenario)
 
 
 def _shares_of_counts(request: BudgetRequest, scenario: Scenario) -> tuple[float, ...]:
@@ -147,8 +142,7 @@ def _shares_of_counts(request: BudgetRequest, scenario: Scenario) -> tuple[float
     return (share_of_counts(scenario, request.epsilon or 0.0),)
 
 
-def _choose_clustered(request: BudgetRequest, scenario: Scenario) -> _Recipe:
-    _refuse_given(request, "pilot", "counts_share", "prior")
+def _choose_clustered(request: BudgetRequest, scenario: Scenario) -> Recipe:
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
     by_hand = (request.noise_scale, request.prior_floor, request.resample_prob)
@@ -164,7 +158,7 @@ def _choose_clustered(request: BudgetRequest, scenario: Scenario) -> _Recipe:
             resample_prob=request.resample_prob,
             delta=request.delta,
         )
-        return _Recipe(lambda _: made)
+        return lambda _: made, ()
     _refuse_given(request, "resample_prob")
     # At equal privacy a higher floor is better, up to 1/K: see docs/explanation/privacy.md.
     floor = request.prior_floor or 1 / scenario.space.n_categories
@@ -183,16 +177,15 @@ def _choose_clustered(request: BudgetRequest, scenario: Scenario) -> _Recipe:
         counts = (2 / request.noise_scale / request.epsilon,)
     elif not by_cluster and request.prior_floor is None:
         counts = (_IDLE_COUNTS,)
-    return _Recipe(build, counts)
+    return build, counts
 
 
-def _choose_uniform(request: BudgetRequest, scenario: Scenario) -> _Recipe:
-    _refuse_given(request, "pilot", "counts_share", "noise_scale", "prior_floor", "prior")
+def _choose_uniform(request: BudgetRequest, scenario: Scenario) -> Recipe:
     if request.epsilon is None or request.resample_prob is not None:
         made = builders.uniform_prior_dp(
             resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
         )
-        return _Recipe(lambda _: made)
+        return lambda _: made, ()
 
     def build(split: Split) -> Mechanism:
         return builders.uniform_prior_dp(
@@ -201,29 +194,19 @@ def _choose_uniform(request: BudgetRequest, scenario: Scenario) -> _Recipe:
             sums=split.sum_shares(scenario.layout),
         )
 
-    return _Recipe(build, (0.0,))
+    return build, (0.0,)
 
 
-def _choose_contrasts(request: BudgetRequest, _: Scenario) -> _Recipe:
-    _refuse_given(
-        request,
-        *("pilot", "counts_share", "noise_scale", "prior_floor", "resample_prob", "delta"),
-        *(*SUM_SHARES, "prior"),
-    )
+def _choose_contrasts(request: BudgetRequest, _: Scenario) -> Recipe:
     if request.epsilon is None:
         raise ParameterError("noisy-horvitz-thompson needs epsilon")
     made = builders.noisy_horvitz_thompson(epsilon=request.epsilon)
-    return _Recipe(lambda _: made)
+    return lambda _: made, ()
 
 
-def _choose_histogram(request: BudgetRequest, _: Scenario) -> _Recipe:
-    _refuse_given(
-        request,
-        *("pilot", "counts_share", "prior_floor", "resample_prob", "delta"),
-        *(*SUM_SHARES, "prior"),
-    )
+def _choose_histogram(request: BudgetRequest, _: Scenario) -> Recipe:
     made = builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
-    return _Recipe(lambda _: made)
+    return lambda _: made, ()
 
 
 def _noise_scale(request: BudgetRequest, split: Split) -> float | None:
@@ -238,14 +221,17 @@ def _refuse_given(request: BudgetRequest, *names: str) -> None:
     # A share or a δ of 0 asks for nothing.
     given = [name for name in names if getattr(request, name) not in (None, 0.0)]
     if given:
-        raise ParameterError(f"{request.mechanism} takes no {given[0]}")
+        raise ParameterError(f"{given[0]} does not apply to mechanism {request.mechanism!r}")
 
 
-MECHANISMS = {
-    "optimal": _choose_optimal,
-    "cluster-dp": _choose_clustered,
-    "cluster-free-dp": _choose_clustered,
-    "uniform-prior-dp": _choose_uniform,
-    "noisy-horvitz-thompson": _choose_contrasts,
-    "noisy-histogram": _choose_histogram,
+# How a mechanism is chosen, and what may not be given with it.
+_OF_PILOTS = ("pilot", "counts_share", "prior")
+_OF_ROWS = (*_OF_PILOTS, "prior_floor", "resample_prob", "delta", *SUM_SHARES)
+MECHANISMS: dict[str, tuple[Callable[[BudgetRequest, Scenario], Recipe], tuple[str, ...]]] = {
+    "optimal": (_choose_optimal, ("prior_floor", "resample_prob")),
+    "cluster-dp": (_choose_clustered, _OF_PILOTS),
+    "cluster-free-dp": (_choose_clustered, _OF_PILOTS),
+    "uniform-prior-dp": (_choose_uniform, (*_OF_PILOTS, "noise_scale", "prior_floor")),
+    "noisy-horvitz-thompson": (_choose_contrasts, ("noise_scale", *_OF_ROWS)),
+    "noisy-histogram": (_choose_histogram, _OF_ROWS),
 }

@@ -14,10 +14,11 @@ from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import check_exact
 from clusterdp.planning.choose import MECHANISMS, MechanismChoice, plan_mechanisms
 from clusterdp.precision.forecast import predict, predict_quickly, purpose_variances
+from clusterdp.spec.fields import SUM_SHARES
 from clusterdp.spec.purpose import USUAL_SEGMENT, parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.statistics.sums import NoisySums, NoisyTotals, totals_label
+from clusterdp.statistics.sums import totals_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     from clusterdp._arrays import CodeArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning._split import PurposeRegret
+    from clusterdp.planning._split import Losses, Split
     from clusterdp.planning.advice import PilotAdvice
     from clusterdp.precision.expected import Scenario
-    from clusterdp.precision.prediction import ExpectedVariance, Prediction
+    from clusterdp.precision.forecast import ExpectedVariance, Prediction
     from clusterdp.spec.purpose import Purpose
+
+    # A way to form clusters, in words, how many there are, and what to expect, metric by metric.
+    ClusterAlternative = tuple[str, int, tuple[ExpectedVariance, ...]]
 
 
 # Predictions closer than this are treated as equal.
@@ -38,6 +42,8 @@ _AS_GOOD = 1.001
 _AS_GOOD_BLINDLY = 1.05
 # Clusters that expect fewer units in some arm are small.
 SMALL = 50
+# Of shares of ε in options.
+_DIGITS = 12
 
 
 class MechanismOption(NamedTuple):
@@ -47,13 +53,15 @@ class MechanismOption(NamedTuple):
         name: Its name, as in `MECHANISMS`.
         mechanism: With parameters and split.
         precisions: What to expect of effects, metric by metric.
+        split: How ε is split between statistics and rows.
         losses: What it loses for each purpose against a plan for that alone.
     """
 
     name: str
     mechanism: Mechanism
     precisions: tuple[ExpectedVariance, ...]
-    losses: tuple[PurposeRegret, ...]
+    split: Split
+    losses: Losses
 
     @property
     def overall(self) -> tuple[Prediction, ...]:
@@ -65,20 +73,6 @@ class MechanismOption(NamedTuple):
         if not self.mechanism.releases_rows:
             return None
         return tuple(one.segment(share) or one.overall for one in self.precisions)
-
-
-class ClusterAlternative(NamedTuple):
-    """A way to form clusters, and what a plan for it would give.
-
-    Attributes:
-        name: In words.
-        n_clusters: How many clusters there are.
-        precisions: What to expect, metric by metric.
-    """
-
-    name: str
-    n_clusters: int
-    precisions: tuple[ExpectedVariance, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,11 +109,6 @@ class MechanismComparison:
         """The budget."""
         return self.request.epsilon or 0.0
 
-    @property
-    def purposes(self) -> tuple[Purpose, ...]:
-        """What it was planned for."""
-        return parse_purpose(self.request.optimize_for, self.scenario.layout)
-
 
 def compare(
     requests: Sequence[BudgetRequest],
@@ -138,20 +127,13 @@ def compare(
     if requests[0].epsilon is None:
         raise ParameterError("give epsilon, the budget to plan for, or mde, the effect to find")
     serving = _serving(requests, scenarios, on_done)
-    options = [
-        tuple(
-            MechanismOption(
-                name, made.mechanisms[place], predict(made.mechanisms[place], one), made.losses
-            )
-            for name, made in serving.items()
-        )
-        for place, one in enumerate(scenarios)
-    ]
+    every_option = [options_of(name, made, scenarios) for name, made in serving.items()]
+    options = list(zip(*every_option, strict=True))
     purposes = parse_purpose(requests[0].optimize_for, scenarios[0].layout)
     chosen = _best(options[0], scenarios[0], purposes).name
     best = [next(one for one in every if one.name == chosen) for every in options]
-    alike = [_alike(*one) for one in zip(best, requests, strict=True)]
-    clusterings = compare_clusters(alike, scenarios, [one.precisions for one in best])
+    comparable = [_comparable(*one) for one in zip(best, requests, strict=True)]
+    clusterings = compare_clusters(comparable, scenarios, [one.precisions for one in best])
     on_done(1)
     return tuple(
         MechanismComparison(
@@ -169,6 +151,19 @@ def compare(
     )
 
 
+def options_of(
+    name: str,
+    made: MechanismChoice,
+    scenarios: Sequence[Scenario],
+    predicted: Callable[[Mechanism, Scenario], tuple[ExpectedVariance, ...]] = predict,
+) -> tuple[MechanismOption, ...]:
+    """A choice with what to expect of it, question by question."""
+    return tuple(
+        MechanismOption(name, mechanism, predicted(mechanism, scenario), made.split, made.losses)
+        for mechanism, scenario in zip(made.mechanisms, scenarios, strict=True)
+    )
+
+
 def n_steps(requests: Sequence[BudgetRequest]) -> int:
     """How many steps a comparison takes."""
     return 1 + len(_names(requests))
@@ -179,7 +174,7 @@ def with_pilots(
     advice: Sequence[PilotAdvice | None],
     pilots: Sequence[float | None],
 ) -> tuple[MechanismComparison, ...]:
-    """The same with pilots recommended beside the mechanisms.
+    """The same with pilots recommended next to the mechanisms.
 
     Args:
         comparisons: The plan of each question.
@@ -187,28 +182,23 @@ def with_pilots(
         pilots: The share of ε for each question's pilot.
     """
     requests = [
-        replace(_alike(one.choice, one.request), pilot=pilot)
+        replace(_comparable(one.choice, one.request), pilot=pilot)
         for one, pilot in zip(comparisons, pilots, strict=True)
     ]
-    made = plan_mechanisms(requests, [one.scenario for one in comparisons])
+    scenarios = [one.scenario for one in comparisons]
+    looking = options_of(comparisons[0].chosen, plan_mechanisms(requests, scenarios), scenarios)
     found = []
-    for one, request, own, mechanism in zip(
-        comparisons, requests, advice, made.mechanisms, strict=True
-    ):
-        looking = MechanismOption(
-            one.chosen, mechanism, predict(mechanism, one.scenario), made.losses
-        )
-        options = tuple(looking if old.name == one.chosen else old for old in one.options)
+    for one, request, own, new in zip(comparisons, requests, advice, looking, strict=True):
+        options = tuple(new if old.name == new.name else old for old in one.options)
         found.append(replace(one, request=request, options=options, advice=own))
     return tuple(found)
 
 
-def _alike(option: MechanismOption, request: BudgetRequest) -> BudgetRequest:
+def _comparable(option: MechanismOption, request: BudgetRequest) -> BudgetRequest:
     """A request for the same mechanism with the same counts or prior; sums are free."""
-    named = request if request.mechanism == option.name else _named(option.name, request)
-    counts = option.mechanism.find(NoisyCounts)
+    named, counts = _named(option.name, request), option.mechanism.find(NoisyCounts)
     if isinstance(option.mechanism.rows, OptimalBudget):
-        share = _counts_share(option.mechanism, request.epsilon or 0.0)
+        share = round(option.split.counts, _DIGITS)
         return replace(named, counts_share=share, prior=option.mechanism.rows.prior)
     if counts is not None and option.mechanism.releases_rows:
         return replace(named, noise_scale=counts.noise_scale)
@@ -233,22 +223,15 @@ def _serving(
     for name in _names(requests):
         made = at_its_best(name, requests, scenarios)
         on_done(1)
-        if requests[0].mechanism or len(requests) > 1:
+        try:
             for mechanism, known in zip(made.mechanisms, scenarios, strict=True):
                 check_exact(known.layout, known.space, mechanism)
-        elif not _is_servable(made.mechanisms[0], scenarios[0]):
+        except ParameterError:
+            if requests[0].mechanism or len(requests) > 1:
+                raise
             continue
         serving[name] = made
     return serving
-
-
-def _is_servable(mechanism: Mechanism, scenario: Scenario) -> bool:
-    """Whether a mechanism can publish what is known of a scenario."""
-    try:
-        check_exact(scenario.layout, scenario.space, mechanism)
-    except ParameterError:
-        return False
-    return True
 
 
 def _best(
@@ -269,9 +252,7 @@ def _best(
 def _reason(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, ...]) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
-        return (
-            "It was the only one compared. It publishes aggregates only, so there are no segments."
-        )
+        return "It was the only one compared. It publishes aggregates only, without segments."
     counts = mechanism.find(NoisyCounts)
     if scenario.space.n_categories == 2:
         why = "For a binary outcome, clusters cannot reduce the noise in rows."
@@ -294,17 +275,10 @@ def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
     spent = {one.label: float(one.loss()[0].loss) for one in mechanism.noisy}
     if mechanism.releases_rows:
         spent = {"rows": mechanism.row_epsilon(scenario.space), **spent}
-        spent |= {totals_label(by): 0.0 for by in unserved(mechanism, scenario.layout)}
+        for one in scenario.layout.breakdowns:
+            spent.setdefault(totals_label(one.columns), 0.0)
     whole = sum(spent.values())
     return {name: part / whole for name, part in spent.items()}
-
-
-def unserved(mechanism: Mechanism, layout: Layout) -> list[tuple[str, ...]]:
-    """The breakdowns that get nothing of ε though rows are published, by their columns."""
-    if not mechanism.releases_rows:
-        return []
-    served = {one.level for one in mechanism.statistics}
-    return [one.columns for one in layout.breakdowns if one.columns not in served]
 
 
 def mechanism_options(comparisons: Sequence[MechanismComparison]) -> dict[str, Any]:
@@ -313,56 +287,42 @@ def mechanism_options(comparisons: Sequence[MechanismComparison]) -> dict[str, A
     The priors of several questions follow from the baseline.
     """
     first = comparisons[0]
-    name, mechanism, *_ = first.choice
+    name, mechanism, _, split, _ = first.choice
     epsilon, delta = first.epsilon, first.request.delta
     options: dict[str, Any] = {"mechanism": name, "epsilon": epsilon}
     if delta:
         options["delta"] = delta
     pilots = [one.choice.mechanism.pilot for one in comparisons]
     if pilot := next((one for one in pilots if one is not None), None):
-        options["pilot"] = round(pilot.epsilon / epsilon, 12)
+        options["pilot"] = round(pilot.epsilon / epsilon, _DIGITS)
     counts = mechanism.find(NoisyCounts)
     if name == "optimal":
-        options["counts_share"] = _counts_share(mechanism, epsilon)
+        options["counts_share"] = round(split.counts, _DIGITS)
     elif counts is not None and name != "noisy-histogram":
         options["noise_scale"] = counts.noise_scale
     if mechanism.rows is not None:
-        options |= _sum_shares(mechanism, epsilon)
+        # Shares have a few digits, which what they are multiplied by must not add to.
+        options |= {
+            name: round(share, _DIGITS) for name, share in zip(SUM_SHARES, split[1:], strict=True)
+        }
         options |= mechanism.rows.options() if len(comparisons) == 1 else {}
     return options
-
-
-def _counts_share(mechanism: Mechanism, epsilon: float) -> float:
-    """The share of ε for noisy counts, as an option."""
-    counts = mechanism.find(NoisyCounts)
-    return 0.0 if counts is None else round(2 / counts.noise_scale / epsilon, 12)
-
-
-def _sum_shares(mechanism: Mechanism, epsilon: float) -> dict[str, float]:
-    """The shares of ε for sums, as options."""
-    spent = {"totals_share": 0.0, "sums_share": 0.0, "breakdown_share": 0.0}
-    for one in mechanism.statistics:
-        if isinstance(one, NoisySums):
-            spent["sums_share"] += one.epsilon
-        elif isinstance(one, NoisyTotals):
-            spent["breakdown_share" if one.by else "totals_share"] += one.epsilon
-    # Shares have a few digits, which what they are multiplied by must not add to.
-    return {name: round(part / epsilon, 12) for name, part in spent.items()}
 
 
 def at_its_best(
     name: str, requests: Sequence[BudgetRequest], scenarios: Sequence[Scenario]
 ) -> MechanismChoice:
     """A mechanism with what was given of the budget, and its own parameters left to be chosen."""
-    named = [one if one.mechanism == name else _named(name, one) for one in requests]
-    return plan_mechanisms(named, scenarios)
+    return plan_mechanisms([_named(name, one) for one in requests], scenarios)
 
 
 def _named(name: str, request: BudgetRequest) -> BudgetRequest:
-    """A request for a mechanism by name, with the same budget and purpose.
+    """A request for a mechanism by name: the same, or one with the same budget and purpose.
 
     A pilot and noisy counts that were asked for are the optimal channel's; no other takes them.
     """
+    if request.mechanism == name:
+        return request
     optimal = name == "optimal"
     return BudgetRequest(
         mechanism=name,
@@ -390,13 +350,13 @@ def compare_clusters(
     n_clusters = len(scenarios[0].layout.clusters)
     if n_clusters == 1:
         return [() for _ in scenarios]
-    found = [[ClusterAlternative("your clusters", n_clusters, one)] for one in planned]
+    found = [[("your clusters", n_clusters, one)] for one in planned]
     for name, codes in _other_clusters(scenarios[0].layout):
         others = [merged(scenario, codes) for scenario in scenarios]
         made = plan_mechanisms(requests, others).mechanisms
         for every, mechanism, other in zip(found, made, others, strict=True):
             precisions = predict_quickly(mechanism, other)
-            every.append(ClusterAlternative(name, len(other.layout.clusters), precisions))
+            every.append((name, len(other.layout.clusters), precisions))
     return [tuple(every) for every in found]
 
 

@@ -1,44 +1,210 @@
 """What follows from a request: its questions, and with the cells of a table its mechanisms.
 
-Everything here is decided once. A `Draft` is a request whose questions and grids are chosen, which
-is all that is needed to open a table.
+Everything here is decided once. Declared outcomes become questions, with their categories and what
+is expected of them. A `Draft` is a request whose questions and grids are chosen, which is all that
+is needed to open a table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from clusterdp._lists import in_parts
+from clusterdp._text import percent, plural, shortest_decimal
 from clusterdp.cells.assignment import parse_arm_shares
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
-from clusterdp.planning.choose import plan_mechanisms
-from clusterdp.planning.outcomes import (
-    REMEDY,
-    UNIFORM,
-    QuestionOutcomes,
-    choose_outcomes,
-    outcome_options,
+from clusterdp.outcomes.baseline import FittedOutcomes, parse_margins, place_grids
+from clusterdp.outcomes.categories import categories_on, together
+from clusterdp.outcomes.declaration import QuestionRequest, check_partition, declared_of
+from clusterdp.outcomes.metric import OBSERVED
+from clusterdp.planning._partition import (
+    Partition,
+    asked_shares,
+    best_partition,
+    most_categories,
+    whole_shares,
 )
+from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.precision.expected import Scenario, histogram_baseline
 from clusterdp.precision.visible import shown_metrics
 from clusterdp.privacy.composition import split_budget
 from clusterdp.rows.column_types import Notation
 from clusterdp.spec.columns import Columns, question_names
-from clusterdp.spec.parse import to_options
 from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.baseline import JointPrior, Margin
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.spec.request import BudgetRequest, Request
+    from clusterdp.outcomes.declaration import DeclaredOutcomes
+    from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request
+
+
+# What is assumed where nothing is declared.
+UNIFORM = (
+    "No baseline was given, so all values are assumed equally likely. Predictions can be far off."
+)
+REMEDY = "Say what you expect with --baseline."
+# The share of units that are taken to have an outcome which may be missing, if nobody said more.
+_MOST_OBSERVED = 0.9
+# A margin that is missed by less is met: in shares, or in standard deviations.
+_MET = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QuestionOutcomes:
+    """The categories of a question, and what is expected of them.
+
+    Attributes:
+        categories: The categories, with the grids of numbers.
+        probs: Their expected distribution; axes `[category]`.
+        rounding: The variance that rounding to grids adds to each metric.
+        declared: The outcomes whose baselines were declared, and whether they were observed, by
+            names of metrics.
+        asked: Of how many of `ASKED_TOTAL` units the question is asked.
+    """
+
+    categories: Categories
+    probs: FloatArray
+    rounding: tuple[float, ...]
+    declared: frozenset[str]
+    asked: int = ASKED_TOTAL
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether anything was declared about it."""
+        return bool(self.declared)
+
+
+def choose_outcomes(
+    request: OutcomeRequest, epsilon: float | None, unit: str = "unit"
+) -> tuple[tuple[QuestionOutcomes, ...], tuple[str, ...]]:
+    """The questions of declared outcomes, and what the owner should know about them.
+
+    Args:
+        request: What is declared.
+        epsilon: The budget that questions are chosen for; None if it is not decided yet.
+        unit: What a unit is called.
+    """
+    declared, margins = request.declared, dict(request.margins)
+    # Where nothing at all is declared, all outcomes are equally likely, which is said as well.
+    unsaid = [name for name in declared.missing if margins and name + OBSERVED not in margins]
+    observed = {name + OBSERVED: str(_MOST_OBSERVED) for name in unsaid}
+    margins |= parse_margins(observed, declared.margin_spaces)
+    chosen = _questions(request, margins, epsilon)
+    found: list[QuestionOutcomes] = []
+    notes: list[str] = []
+    for names, asked in zip(chosen.questions, chosen.asked, strict=True):
+        own = declared_of(declared, names)
+        known = {name: margin for name, margin in margins.items() if name in own.margin_spaces}
+        categories, prior = _categories(request, own, known, epsilon)
+        found.append(
+            QuestionOutcomes(
+                categories=categories,
+                probs=prior.probs,
+                rounding=tuple(prior.rounding.tolist()),
+                declared=frozenset(known),
+                asked=asked,
+            )
+        )
+        notes += [
+            f"the baseline of {name!r} contradicts the constraints or the other baselines; the "
+            "nearest distribution that keeps the constraints is used"
+            for name, miss in prior.misses.items()
+            if miss > _MET
+        ]
+    spaces = together([question.categories for question in found])
+    return tuple(
+        replace(question, categories=space) for question, space in zip(found, spaces, strict=True)
+    ), (*dict.fromkeys(notes), *_partition_notes(chosen, unit), *map(_observed_note, unsaid))
+
+
+def outcome_options(questions: Sequence[QuestionOutcomes]) -> dict[str, list[str] | None]:
+    """The options that fix questions and grids as they were chosen; a plan holds them.
+
+    One question of one outcome needs no name.
+    """
+    spaces = [question.categories for question in questions]
+    grids = [pair for space in spaces for pair in space.record().grids.items()]
+    names = [space.declared.names for space in spaces]
+    if len(names) == 1:
+        texts = [str(QuestionRequest(names[0]))] if len(names[0]) > 1 else []
+    else:
+        texts = [
+            str(QuestionRequest(own, question.asked))
+            for own, question in zip(names, questions, strict=True)
+        ]
+    points = [f"{name}={','.join(map(shortest_decimal, points))}" for name, points in grids]
+    return {"question": texts or None, "grids": points or None}
+
+
+def _observed_note(outcome: str) -> str:
+    """What is assumed of an outcome that may be missing, if its baseline does not say it."""
+    name = f"{outcome}{OBSERVED}"
+    return (
+        f"{outcome} is taken to be observed for {_MOST_OBSERVED:.0%} of units, because no baseline "
+        f"says so; give what you expect: observed = 0.8 of {outcome} in the experiment file, or "
+        f"--baseline {name}=0.8 next to the other baselines"
+    )
+
+
+def _questions(
+    request: OutcomeRequest, margins: dict[str, Margin], epsilon: float | None
+) -> Partition:
+    """The outcomes of each question, and how often it is asked."""
+    given, declared = request.questions, request.declared
+    if not given:
+        return best_partition(declared, margins, epsilon)
+    check_partition(given, declared)
+    names = tuple(one.names for one in given)
+    if all(one.weight is None for one in given):
+        return Partition(names, asked_shares(declared, margins, epsilon, names))
+    return Partition(names, whole_shares([one.weight or 1.0 for one in given]))
+
+
+def _partition_notes(found: Partition, unit: str) -> tuple[str, ...]:
+    """What was done, and what it gains."""
+    if len(found.questions) == 1:
+        return ()
+    listed = "; ".join(
+        f"{', '.join(names)} ({percent(asked / ASKED_TOTAL)} of {plural(unit)})"
+        for names, asked in zip(found.questions, found.asked, strict=True)
+    )
+    note = f"each {unit}'s row answers one question. A public hash of the id chooses it: "
+    note += listed
+    if found.saving > 1:
+        note += f". If outcomes shared epsilon, rows would have {found.saving:.2g} times the noise"
+    elif found.saving < 1:
+        note += (
+            f". At such an epsilon, releases of one outcome each that share it would have "
+            f"{found.saving:.2g} times the noise in rows"
+        )
+    return (note,)
+
+
+def _categories(
+    request: OutcomeRequest,
+    declared: DeclaredOutcomes,
+    margins: dict[str, Margin],
+    epsilon: float | None,
+) -> tuple[Categories, JointPrior]:
+    """The categories of a question whose outcomes are expected to have some margins."""
+    fitted = FittedOutcomes(declared, margins)
+    if request.grids:
+        grids = {name: points for name, points in request.grids.items() if name in declared.names}
+        categories = categories_on(declared, grids)
+    else:
+        categories = place_grids(declared, fitted.densities, most_categories(epsilon))
+    return categories, fitted.prior_of(categories)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +229,7 @@ class Draft:
         epsilon = request.budget.epsilon
         if epsilon is not None:
             epsilon = request.clusters.left_for_outcomes(epsilon)
-        questions, notes = choose_outcomes(request.outcomes, epsilon)
+        questions, notes = choose_outcomes(request.outcomes, epsilon, request.provenance.unit)
         return cls(request=request, questions=questions, notes=notes)
 
     @cached_property
@@ -103,7 +269,7 @@ class Draft:
             response = self.request.clusters.response
             fixed["labels"] = None if response is None else list(response.labels)
             fixed["labels_from"] = None
-        every = to_options(self.request) | fixed
+        every = self.request.options.to_dict() | fixed
         return {name: value for name, value in every.items() if value is not None}
 
     @property
@@ -200,15 +366,11 @@ class Draft:
             if options.baseline is None and prior is not None:
                 probs, declared = list(prior), True
             expected = histogram_baseline(
-                question.categories, probs, within, compared.sizes.sum(axis=1)
+                question.categories, probs, within, compared.sizes.sum(axis=1), question.rounding
             )
             expected = replace(expected, is_declared=declared or declared_share is not None)
             found.append(Scenario(compared, question.categories, expected))
         return tuple(found)
-
-    def assumption(self, scenarios: tuple[Scenario, ...]) -> str:
-        """What a plan or a prediction assumes of outcomes, and why."""
-        return "; ".join(map(assumed_of, self.spaces, scenarios))
 
     def target(self) -> tuple[int, int, float]:
         """The question and the metric in it that `mde` is about, and the effect to find."""
@@ -224,17 +386,51 @@ class Draft:
         raise ParameterError(f"there is no metric {wanted!r}; the metrics are {listed}")
 
 
-def assumed_of(space: Categories, scenario: Scenario) -> str:
-    """What is assumed of the outcomes of a question, and why."""
-    if not scenario.baseline.is_declared:
+class Assumed(NamedTuple):
+    """What is assumed of the outcomes of a question.
+
+    Attributes:
+        baselines: What was declared of them, in words.
+        implied: What follows for other metrics, in words.
+        unknown: The outcomes of a question of which nothing was declared.
+    """
+
+    baselines: tuple[str, ...]
+    implied: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @classmethod
+    def from_scenario(cls, question: QuestionOutcomes, scenario: Scenario) -> Assumed:
+        """What is assumed of a question."""
+        space = question.categories
+        if not scenario.baseline.is_declared:
+            return cls((), (), tuple(space.declared.names))
+        baselines: list[str] = []
+        implied: list[str] = []
+        for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True):
+            shown = metric.level(mean) if metric.is_share else f"mean {mean:.3g}, sd {std:.3g}"
+            # A prior gives every combination its share.
+            given = not question.is_declared or metric.name in question.declared
+            (baselines if given else implied).append(f"{metric.name} {shown}")
+        return cls(tuple(baselines), tuple(implied), ())
+
+
+def assumed_in_words(every: Sequence[Assumed]) -> str:
+    """What is assumed of the outcomes of some questions, and why."""
+    baselines, implied, unknown = (
+        [text for one in every for text in one[place]] for place in range(len(Assumed._fields))
+    )
+    if not baselines and not implied:
         return f"{UNIFORM} {REMEDY}"
-    expected = [
-        f"{metric.name} {metric.level(mean)}"
-        if metric.is_share
-        else f"{metric.name} mean {mean:.3g}, sd {std:.3g}"
-        for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True)
-    ]
-    return f"your baselines: {', '.join(expected)}"
+    parts = [f"your baselines: {', '.join(baselines)}"]
+    parts += [f"implied: {', '.join(implied)}"] if implied else []
+    said = "; ".join(parts)
+    if unknown:
+        said += (
+            f". No baseline of {', '.join(unknown)} was given, so all values are assumed equally "
+            f"likely. {REMEDY}"
+        )
+    return said
 
 
 def decide(
@@ -257,6 +453,7 @@ def decide(
             expected=tuple(map(tuple, expected.kinds[:, 0].tolist()))
             if (expected := scenario.baseline).is_declared
             else None,
+            rounding=expected.rounding,
         )
         for space, scenario, mechanism in zip(draft.spaces, scenarios, mechanisms, strict=True)
     ]

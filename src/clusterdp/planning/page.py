@@ -5,29 +5,26 @@ Everything on it is public or predicted from public numbers: no outcome was read
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterdp._text import counted, percent, shortest_decimal
-from clusterdp.document.charts import Axis, ChartLine, Marked, line_chart, mark_places, sure_chart
+from clusterdp.document.charts import Axis, ChartLine, line_chart, mark_places, sure_chart
 from clusterdp.document.markup import render
 from clusterdp.document.scales import Logarithmic
-from clusterdp.mechanisms.draw import Question
 from clusterdp.planning.alternatives import other_budgets, round_budgets, targets
 from clusterdp.precision.visible import share_name
-from clusterdp.spec.terms import total_guarantee
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from markupsafe import Markup
+
     from clusterdp._progress import Progress
     from clusterdp.cells.layout import Layout
-    from clusterdp.document._svg import Svg
     from clusterdp.document.charts import Mark
-    from clusterdp.planning.alternatives import BudgetPoint
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.planning.alternatives import Budgets
     from clusterdp.planning.report import PlanReport, QuestionReport
-    from clusterdp.precision.prediction import Prediction
-    from clusterdp.precision.visible import ShownMetric
     from clusterdp.spec.purpose import Purpose
 
 
@@ -35,55 +32,44 @@ if TYPE_CHECKING:
 _MOST_LINES = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DetectablePanel:
     """What can be detected of one metric.
+
+    Args:
+        one: The report of its question.
+        at: The place of the question, and that of the metric in it.
+        budgets: The plan at some budgets.
+        chosen: Which of them is the plan's.
+        units: What units are called.
 
     Attributes:
         metric: The metric.
         expected: What its mean is expected to be.
         asked: The share of units that it is asked of; empty where all are.
-        targets: What effects are of: a key, and words.
+        targets: Which units effects cover: a key, and words.
         epsilons: The budgets.
-        chosen: Which of them is the plan's.
         predictions: What to expect at every budget of every target.
     """
 
-    metric: ShownMetric
-    expected: str
-    asked: str
-    targets: tuple[tuple[str, str], ...]
-    epsilons: tuple[float, ...]
-    chosen: int
-    predictions: tuple[tuple[Prediction, ...], ...]
-
-    @classmethod
-    def of(
-        cls, one: QuestionReport, at: tuple[int, int], budgets: Sequence[BudgetPoint], chosen: int
-    ) -> DetectablePanel:
-        """The panel of a metric, by the place of its question and its own."""
+    def __init__(
+        self, one: QuestionReport, at: tuple[int, int], budgets: Budgets, chosen: int, units: str
+    ) -> None:
         question, metric = at
         wanted, layout = targets(one.comparison), one.layout
-        mean, _ = one.comparison.scenario.moments()[metric]
-        found = [budget.options[question].precisions[metric] for budget in budgets]
-        return cls(
-            metric=one.metrics[metric],
-            expected=one.metrics[metric].level(mean),
-            asked=one.asked,
-            targets=tuple(
-                (f"change-{question}-{metric}-{place}", _in_words(target, layout))
-                for place, target in enumerate(wanted)
-            ),
-            epsilons=tuple(budget.epsilon for budget in budgets),
-            chosen=chosen,
-            predictions=tuple(
-                tuple(precision.least_certain(target, layout) for target in wanted)
-                for precision in found
-            ),
-        )
+        self.metric, self.asked, self.chosen = one.metrics[metric], one.asked, chosen
+        self.expected = self.metric.level(one.comparison.scenario.moments()[metric][0])
+        self.targets = [
+            (f"change-{question}-{metric}-{place}", _in_words(target, layout, units))
+            for place, target in enumerate(wanted)
+        ]
+        self.epsilons = tuple(budgets)
+        found = [options[question].precisions[metric] for options in budgets.values()]
+        self.predictions = [
+            [precision.least_certain(each, layout) for each in wanted] for precision in found
+        ]
 
     @property
-    def drawing(self) -> Svg:
+    def drawing(self) -> Markup:
         """What can be detected against ε, with the plan's budget marked."""
         lines, (x, y) = self._lines, self._axes
         named, texts = {words: key for key, words in self.targets}, self.texts(self.chosen)
@@ -98,7 +84,7 @@ class DetectablePanel:
                 "below has the numbers."
             ),
             gap="cost of privacy",
-            marked=Marked(self.chosen, keys, [texts[key] for key in keys]),
+            marked=(self.chosen, {key: texts[key] for key in keys}),
         )
 
     @property
@@ -162,10 +148,10 @@ def _tick(number: float) -> str:
     return f"{number:,.0f}" if number >= 1 else f"{number:g}"
 
 
-def _in_words(target: Purpose, layout: Layout) -> str:
+def _in_words(target: Purpose, layout: Layout, units: str) -> str:
     if target.kind == "breakdowns":
         return f"{', '.join(layout.breakdowns[target.place].columns)} groups"
-    return "all units" if target.kind == "overall" else share_name(target.share)
+    return f"all {units}" if target.kind == "overall" else share_name(target.share)
 
 
 def plan_page(
@@ -188,27 +174,28 @@ def plan_page(
     comparisons = [one.comparison for one in report.questions]
     on_done = progress.stage("other budgets", len(round_budgets(epsilon)))
     budgets = other_budgets(comparisons, epsilon, on_done, fixed=report.request.clusters.epsilon)
-    chosen = next(place for place, one in enumerate(budgets) if one.epsilon == epsilon)
+    chosen = list(budgets).index(epsilon)
     panels = [
-        DetectablePanel.of(one, (question, metric), budgets, chosen)
+        DetectablePanel(one, (question, metric), budgets, chosen, report.units)
         for question, one in enumerate(report.questions)
         for metric in range(len(one.metrics))
     ]
-    spent = [report.spent([one.mechanism for one in at.options], at.epsilon) for at in budgets]
+    every = [(at, [one.mechanism for one in options]) for at, options in budgets.items()]
+    spent = [report.spent(mechanisms, at) for at, mechanisms in every]
     stops = [
         {
             "texts": {
-                **_texts(report, one),
-                "command": plan_at(one.epsilon),
+                **_texts(report, at, mechanisms),
+                "command": plan_at(at),
                 **{f"{key}-share": percent(part) for key, _, part in spent[place]},
                 **{key: text for panel in panels for key, text in panel.texts(place).items()},
             },
             "shares": {key: round(100 * part, 2) for key, _, part in spent[place]},
             "marks": [panel.marks[place] for panel in panels],
         }
-        for place, one in enumerate(budgets)
+        for place, (at, mechanisms) in enumerate(every)
     ]
-    layout, stated = report.layout, report.guarantee.statement()
+    layout, stated = report.layout, report.guarantee.statement(report.unit)
     return render(
         "clusterdp.planning",
         "plan.html",
@@ -232,15 +219,11 @@ def plan_page(
     )
 
 
-def _texts(report: PlanReport, at: BudgetPoint) -> dict[str, str]:
+def _texts(report: PlanReport, epsilon: float, mechanisms: Sequence[Mechanism]) -> dict[str, str]:
     """What is said at a budget of all metrics, by key."""
-    pairs = zip(report.questions, at.options, strict=True)
-    stated = total_guarantee(
-        [Question(space=one.space, mechanism=option.mechanism) for one, option in pairs],
-        report.request.clusters.response,
-    ).statement()
+    stated = report.cost(mechanisms).statement(report.unit)
     return {
-        "epsilon": shortest_decimal(at.epsilon),
+        "epsilon": shortest_decimal(epsilon),
         "privacy": stated.plain,
         "sure": stated.at_most or "100%",
     }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import counted, percent
-from clusterdp.document.markup import to_html
-from clusterdp.document.model import Facts, Paragraph, Section, Table
-from clusterdp.document.text import to_screen
+from clusterdp._text import counted, percent, plural
+from clusterdp.document.model import Facts, Paragraph, Section, Table, as_notes
 from clusterdp.mechanisms.draw import Question, disclosure_notes
 from clusterdp.planning.advice import gap_notes, pilot_range_notes
 from clusterdp.planning.compare import budget
+from clusterdp.planning.decide import assumed_in_words
 from clusterdp.precision.visible import (
     SEGMENTS,
     ShownMetric,
@@ -25,6 +24,7 @@ from clusterdp.precision.visible import (
     visible_targets,
 )
 from clusterdp.privacy.statement import rounded_up
+from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.spec.terms import total_guarantee
 from clusterdp.statistics.sums import totals_label
 
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from clusterdp.document.model import Part
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.planning.compare import ClusterAlternative, MechanismComparison, MechanismOption
-    from clusterdp.precision.prediction import Prediction
+    from clusterdp.planning.compare import MechanismComparison, MechanismOption
+    from clusterdp.planning.decide import Assumed
+    from clusterdp.precision.forecast import ExpectedVariance, Prediction
     from clusterdp.precision.visible import TrueClusters, VisibleEffect
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.spec.request import Request
@@ -68,13 +69,13 @@ class QuestionReport:
     Attributes:
         comparison: What was compared.
         space: The categories of the outcomes.
-        assumed: What outcomes are assumed to be like, and why.
+        assumed: What outcomes are assumed to be like.
         private: The private clusters; None where clusters are public.
     """
 
     comparison: MechanismComparison
     space: Categories
-    assumed: str
+    assumed: Assumed
     private: TrueClusters | None = None
 
     @property
@@ -118,12 +119,12 @@ class QuestionReport:
             "recommended": compared.chosen,
             "reason": compared.reason,
             "pilot": None if compared.advice is None else compared.advice._asdict(),
-            "assumed": self.assumed,
+            "assumed": assumed_in_words([self.assumed]),
             "guarantee": str(choice.mechanism.guarantee(self.space)),
             "notes": list(self.notes()),
             "budget": budget(choice.mechanism, compared.scenario),
             "losses": self.losses(),
-            "clusters": [self._clustering(one) for one in compared.clusterings],
+            "clusters": [self._clustering(*one) for one in compared.clusterings],
             "visible": {one.name: self._by_metric(one.predictions) for one in self.seen()},
             "options": [self._option(option) for option in compared.options],
         }
@@ -142,21 +143,21 @@ class QuestionReport:
             "segment": None if segment is None else self._by_metric(segment),
         }
 
-    def _clustering(self, one: ClusterAlternative) -> dict[str, Any]:
-        segment = tuple(found for each in one.precisions if (found := each.segment(self.share)))
+    def _clustering(
+        self, name: str, n_clusters: int, precisions: tuple[ExpectedVariance, ...]
+    ) -> dict[str, Any]:
+        segment = tuple(found for each in precisions if (found := each.segment(self.share)))
         return {
-            "clusters": one.name,
-            "n_clusters": one.n_clusters,
-            "overall": self._by_metric(tuple(metric.overall for metric in one.precisions)),
+            "clusters": name,
+            "n_clusters": n_clusters,
+            "overall": self._by_metric(tuple(metric.overall for metric in precisions)),
             "segment": self._by_metric(segment) or None,
         }
 
     def losses(self) -> dict[str, float]:
         """How much larger standard errors are than in a plan for one purpose only, by purpose."""
-        return {
-            one.purpose.in_words(self.layout): one.regret - 1
-            for one in self.comparison.choice.losses
-        }
+        losses = self.comparison.choice.losses
+        return {purpose.in_words(self.layout): loss - 1 for purpose, loss in losses.items()}
 
     def seen(self) -> list[VisibleEffect]:
         """All units, groups and segments, and true clusters where clusters are private."""
@@ -177,17 +178,19 @@ class QuestionReport:
         facts = [
             ("Mechanism", choice.name + (f" ({shown})" if shown else "")),
             ("Why", compared.reason),
-            *(("Trade-off", text) for text in self._trade_off()),
         ]
-        return [Facts(facts), *self._mechanism_tables(), *self._cluster_tables(), *self._targets()]
-
-    def _trade_off(self) -> list[str]:
-        """What each purpose loses to the others."""
         lost = [
             f"{percent(loss)} larger than in a plan for {name} only"
             for name, loss in self.losses().items()
         ]
-        return [f"standard errors are {', and '.join(lost)}."] if lost else []
+        if lost:
+            facts.append(("Trade-off", f"standard errors are {', and '.join(lost)}."))
+        seen = self.seen()
+        targets = [
+            Table(f"Minimum detectable effect on {metric.name}", visible_rows(seen, metric, place))
+            for place, metric in enumerate(self.metrics)
+        ]
+        return [Facts(facts), *self._mechanism_tables(), *self._cluster_tables(), *targets]
 
     def _mechanism_tables(self) -> list[Part]:
         """Standard errors of all units by mechanism and metric, where several were compared."""
@@ -216,39 +219,35 @@ class QuestionReport:
         if not self.comparison.clusterings:
             return []
         first, rows = self.metrics[0], []
-        for one in self.comparison.clusterings:
-            segment = one.precisions[0].segment(self.share)
+        for name, n_clusters, (expected, *_) in self.comparison.clusterings:
+            segment = expected.segment(self.share)
             rows.append(
                 (
-                    f"{one.name} ({one.n_clusters:,})",
-                    first.change(one.precisions[0].overall.std_error),
+                    f"{name} ({n_clusters:,})",
+                    first.change(expected.overall.std_error),
                     "" if segment is None else first.change(segment.std_error),
                 )
             )
         header = ("", "all units", share_name(self.share))
         return [Table(f"SE of {first.name} with other clusters", [header, *rows])]
 
-    def _targets(self) -> list[Part]:
-        """Standard errors and minimum detectable effects of every target, metric by metric."""
-        seen = self.seen()
-        return [
-            Table(f"Minimum detectable effect on {metric.name}", visible_rows(seen, metric, place))
-            for place, metric in enumerate(self.metrics)
-        ]
+    def notes(self, unit: str = "unit") -> tuple[str, ...]:
+        """What the owner should know about the recommended mechanism.
 
-    def notes(self) -> tuple[str, ...]:
-        """What the owner should know about the recommended mechanism."""
+        Args:
+            unit: What a unit is called.
+        """
         choice = self.comparison.choice
         mechanism = choice.mechanism
         return (
-            *unseen_notes(self.metrics, choice.overall),
+            *unseen_notes(self.metrics, choice.overall, plural(unit)),
             *self._given_up(),
             *true_cluster_notes(self.metrics, self._true_clusters()),
             *self._unserved(),
             *self._recommended_pilot(),
             *pilot_range_notes(mechanism, self.space),
             *gap_notes(mechanism, self.space),
-            *disclosure_notes(mechanism, self.space),
+            *disclosure_notes(mechanism, self.space, unit=unit),
         )
 
     def _recommended_pilot(self) -> list[str]:
@@ -282,7 +281,7 @@ class QuestionReport:
         """What it would gain to give up on segments in which no effect is detectable."""
         compared, choice = self.comparison, self.comparison.choice
         segment = choice.segment(self.share) or ()
-        regrets = {one.purpose.kind: one.regret for one in choice.losses}
+        regrets = {purpose.kind: loss for purpose, loss in choice.losses.items()}
         purpose = compared.request.optimize_for or "segments"
         seen = any(one.is_visible for one in segment) or not choice.overall[0].is_visible
         if seen or not segment or not purpose.startswith("segments") or "overall" not in regrets:
@@ -306,20 +305,43 @@ class PlanReport:
         request: What was asked for.
         questions: The report of each question.
         notes: What the owner should know about the table, the baseline and the questions.
+        budget: What a release would take from the ledger that an experiment file names.
+        rejected: Why that ledger would reject it; None if it would not.
+        for_file: Whether notes name options as an experiment file has them.
     """
 
     request: Request
     questions: tuple[QuestionReport, ...]
     notes: tuple[str, ...] = ()
+    budget: str | None = None
+    rejected: str | None = None
+    for_file: bool = False
+
+    @property
+    def unit(self) -> str:
+        """What a unit is called."""
+        return self.request.provenance.unit
+
+    @property
+    def units(self) -> str:
+        """What units are called."""
+        return self.request.provenance.units
+
+    @property
+    def mechanisms(self) -> list[Mechanism]:
+        """The recommended mechanism of each question."""
+        return [one.comparison.choice.mechanism for one in self.questions]
 
     @property
     def guarantee(self) -> Guarantee:
         """What all questions cost together."""
-        chosen = [
-            Question(space=one.space, mechanism=one.comparison.choice.mechanism)
-            for one in self.questions
-        ]
-        return total_guarantee(chosen, self.request.clusters.response)
+        return self.cost(self.mechanisms)
+
+    def cost(self, mechanisms: Sequence[Mechanism]) -> Guarantee:
+        """What some mechanisms of the questions cost together."""
+        pairs = zip(self.questions, mechanisms, strict=True)
+        asked = [Question(space=one.space, mechanism=mechanism) for one, mechanism in pairs]
+        return total_guarantee(asked, self.request.clusters.response)
 
     @property
     def epsilon(self) -> float:
@@ -330,26 +352,25 @@ class PlanReport:
     @property
     def releases_rows(self) -> bool:
         """Whether rows are published, so that each unit is asked one question with all of ε."""
-        return self.questions[0].comparison.choice.mechanism.releases_rows
+        return self.mechanisms[0].releases_rows
 
     @property
     def layout(self) -> Layout:
         """Clusters, arms and cell sizes."""
         return self.questions[0].layout
 
-    def as_text(self, width: int) -> str:
-        """The plan for terminals: the answer first."""
-        return to_screen(self.parts(), width)
-
-    def as_html(self) -> str:
-        """The plan for notebooks."""
-        return to_html(*self.parts())
+    @property
+    def assumed(self) -> str:
+        """What outcomes are assumed to be like, and why."""
+        return assumed_in_words([one.assumed for one in self.questions])
 
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
-        notes = self.every_note()
-        said = [Facts([], notes)] if notes else []
-        return [Paragraph(self.answer()), self.mde(), Facts(self.facts()), *said]
+        facts = self.facts()
+        if self.budget is not None:
+            facts.append(("Budget", self.budget))
+        notes = [*filter(None, [self.rejected]), *self.every_note()]
+        return [Paragraph(self.answer()), self.mde(), Facts(facts), *as_notes(notes)]
 
     def review(self) -> list[Part | Section]:
         """What reviewers ask for, question by question."""
@@ -358,7 +379,7 @@ class PlanReport:
         return [Section(self._title(one), one.review()) for one in self.questions]
 
     def _title(self, one: QuestionReport) -> str:
-        return f"{one.names}, asked of {one.asked} of units" if one.asked else one.names
+        return f"{one.names}, asked of {one.asked} of {self.units}" if one.asked else one.names
 
     def answer(self) -> str:
         """What can be detected of the first metric, in a sentence."""
@@ -366,10 +387,10 @@ class PlanReport:
         metric, overall = first.metrics[0], first.comparison.choice.overall[0]
         at = f"At ε = {rounded_up(self.epsilon)}"
         if not overall.is_visible:
-            return f"{at} no change in {metric.name} is detectable, even among all units."
+            return f"{at} no change in {metric.name} is detectable, even among all {self.units}."
         said = (
             f"{at} you can detect a change in {metric.name} of {metric.detectable(overall)} among "
-            "all units"
+            f"all {self.units}"
         )
         segment = first.comparison.choice.segment(first.share)
         if segment is None:
@@ -386,7 +407,7 @@ class PlanReport:
             for together in zip(*every, strict=True)
         ]
         metrics = [metric for one in self.questions for metric in one.metrics]
-        return mde_table(metrics, columns, f"ε = {rounded_up(self.epsilon)}")
+        return mde_table(metrics, columns, f"ε = {rounded_up(self.epsilon)}", self.units)
 
     def facts(self) -> list[tuple[str, str]]:
         """What the answer rests on."""
@@ -397,18 +418,18 @@ class PlanReport:
         if layout.n_clusters:
             named = f" ({self.request.options.cluster})" if self.request.options.cluster else ""
             clusters = f", {counted(layout.n_clusters, 'cluster')}{named}"
-        size = f"{counted(layout.n_units, 'unit')}{clusters}, {arms}."
+        size = f"{counted(layout.n_units, self.unit)}{clusters}, {arms}."
         facts = [
-            ("Privacy", str(self.guarantee)),
+            ("Privacy", str(self.guarantee.statement(self.unit))),
             (
                 "Design",
                 f"{size} No outcome was read.{several * (len(layout.arms) > 2)}",
             ),
-            ("Assumes", "; ".join(dict.fromkeys(one.assumed for one in self.questions))),
+            ("Assumes", self.assumed),
         ]
         if any(one.asked for one in self.questions):
             asked = ", ".join(f"{one.names} {one.asked}" for one in self.questions)
-            facts.append(("Questions", f"each unit answers one: {asked}"))
+            facts.append(("Questions", f"each {self.unit} answers one: {asked}"))
         return [*facts, ("ε split", self.split())]
 
     def split(self) -> str:
@@ -427,8 +448,7 @@ class PlanReport:
             mechanisms: Those at another budget; by default the plan's.
             epsilon: That budget.
         """
-        planned_mechanisms = [one.comparison.choice.mechanism for one in self.questions]
-        chosen, whole = mechanisms or planned_mechanisms, epsilon or self.epsilon
+        chosen, whole = mechanisms or self.mechanisms, epsilon or self.epsilon
         labels = self.request.clusters.epsilon
         found = [("0-labels", spent_on("labels"), labels / whole)] if labels else []
         pairs = zip(self.questions, chosen, strict=True)
@@ -477,5 +497,6 @@ class PlanReport:
 
     def every_note(self) -> list[str]:
         """What the owner should know, each once."""
-        of_questions = (note for one in self.questions for note in one.notes())
-        return list(dict.fromkeys((*self.notes, *of_questions)))
+        of_questions = (note for one in self.questions for note in one.notes(self.unit))
+        notes = dict.fromkeys((*self.notes, *of_questions))
+        return [in_file_terms(one) for one in notes] if self.for_file else list(notes)

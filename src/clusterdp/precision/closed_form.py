@@ -2,15 +2,15 @@
 
 An estimate τ̂ = s'ỹ − b'(X'ỹ − Z) has privacy variance Σ (s − Xb)²v + b'Wb: s are the weights of
 units, v the noise of a unit's row, X the weights of units in the published sums Z, and W the noise
-of these. b = (X'X + W/v̄)⁻¹X's minimises it for noise v̄. Here units are expected counts: groups of
+of these. b = (X'X + W/v̄)⁻¹X's minimizes it for noise v̄. Here units are expected counts: groups of
 breakdowns, folds and segments are taken to be independent of clusters and of each other.
 
 A unit of cell c and groups g has Xb = b_c + x_c(β₀ + Σ_l β_lg), with b_c for its cell's sum, β₀ for
-the total and β_lg for its group's. Folds are alike, so their F sums of equal b count as one whose
+the total and β_lg for its group's. Folds are equal, so their F sums of equal b count as one whose
 noise has F times the variance. Given β, b_c = κ_c(s_c − x_c·μ'β), where κ_c = n_c/(n_c + w_c/v̄) and
 μ is the share of units in each sum. What is left for β is Kβ = r, where K is a diagonal matrix Δ
 plus UQU': U has a column for the total and one for each breakdown, the shares f of its groups. So
-what is solved is as small as the number of breakdowns, whatever that of groups and clusters. A sum
+what is solved is as small as the number of breakdowns, for any number of groups and clusters. A sum
 that is not published has noise of infinite variance.
 """
 
@@ -25,6 +25,8 @@ from clusterdp.statistics._sum_noise import sum_variances
 from clusterdp.statistics.sums import NoisyMetricSums, NoisySums, NoisyTotals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -32,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class ArmLayout(NamedTuple):
-    """What is public of the units of one arm.
+    """What is public of the units of one arm; or of all arms, with an axis of arms in front.
 
     Attributes:
         sizes: n_c, the units of each cell; axes `[cluster]`.
-        weights: x_c, the weight of a unit in totals; axes `[cluster]`.
+        weights: x_c, the weight of a unit in totals; axes `[..., cluster]`, `...` for alternatives.
         targets: s_c, the weight of a unit in the mean that is estimated; axes `[cluster]`.
         copies: How many clusters each one stands for; axes `[cluster]`.
         shares: f, the share of each group's units, by breakdown; axes `[group]`.
@@ -49,6 +51,24 @@ class ArmLayout(NamedTuple):
     copies: FloatArray
     shares: tuple[FloatArray, ...]
     folds: int
+
+    @classmethod
+    def stacked(cls, arms: Sequence[ArmLayout], n_axes: int) -> ArmLayout:
+        """All arms, whose noise has this many axes of alternatives after that of arms."""
+
+        def aligned(of_arms: Iterable[FloatArray]) -> FloatArray:
+            stack = np.stack(list(of_arms))
+            between = (1,) * (n_axes + 2 - stack.ndim)
+            return stack.reshape(stack.shape[:1] + between + stack.shape[1:])
+
+        return cls(
+            sizes=aligned(one.sizes for one in arms),
+            weights=aligned(one.weights for one in arms),
+            targets=aligned(one.targets for one in arms),
+            copies=arms[0].copies,
+            shares=tuple(map(aligned, zip(*(one.shares for one in arms), strict=True))),
+            folds=arms[0].folds,
+        )
 
     @property
     def by_rows(self) -> float:
@@ -73,7 +93,7 @@ class LevelNoise(NamedTuple):
 def calibrated_variances(
     cells: ArmLayout, noise: LevelNoise, unit_noise: FloatArray, assumed: FloatArray
 ) -> FloatArray:
-    """Privacy variances of the arm's mean and of the means of all groups; axes `[..., target]`.
+    """Privacy variances of an arm's mean and of the means of all groups; axes `[..., target]`.
 
     The first target is the arm's mean, then come the groups of each breakdown in their order. The
     variance of a group without units is infinite.
@@ -97,7 +117,7 @@ class _System:
     """Kβ = r by the diagonal Δ and the small matrix Q; see the module.
 
     Attributes:
-        plain: Σ n(x², xs, s²) over the cells.
+        plain: Σ n(x², xs, s²) over the cells; axes `[..., 3]`.
         first: The same times κ; axes `[..., 3]`.
         second: The same times κ²; axes `[..., 3]`.
         shares: f, by breakdown; axes `[group]`.
@@ -111,24 +131,31 @@ class _System:
     def __init__(self, cells: ArmLayout, noise: LevelNoise, assumed: FloatArray) -> None:
         kappa = cells.sizes / (cells.sizes + noise.cells / assumed[..., np.newaxis])
         weights, targets = cells.weights, cells.targets
-        products = np.stack([weights**2, weights * targets, targets**2], axis=1)
-        products = products * (cells.copies * cells.sizes)[:, np.newaxis]
-        self.plain, self.first = products.sum(axis=0), kappa @ products
-        self.second, self.shares = kappa**2 @ products, cells.shares
+        squared = np.broadcast_to(targets**2, weights.shape)
+        products = np.stack([weights**2, weights * targets, squared], axis=-1)
+        products = products * (cells.copies * cells.sizes)[..., np.newaxis]
+        self.plain, self.shares = products.sum(axis=-2), cells.shares
+        self.first, self.second = (
+            (one[..., np.newaxis, :] @ products)[..., 0, :] for one in (kappa, kappa**2)
+        )
         each = cells.folds / assumed
+        of_groups = np.moveaxis(noise.breakdowns, -1, 0)
         self.inverses = [
-            1 / (self.plain[0] * shares + (each * noise.breakdowns[..., place])[..., np.newaxis])
-            for place, shares in enumerate(cells.shares)
+            1 / (self.plain[..., [0]] * shares + (each * one)[..., np.newaxis])
+            for shares, one in zip(cells.shares, of_groups, strict=True)
         ]
         pairs = list(zip(self.inverses, cells.shares, strict=True))
         total = 1 / (each * noise.totals)
         inner = [total, *((one * share**2).sum(axis=-1) for one, share in pairs)]
         cubes = [0 * total, *((one**2 * share**3).sum(axis=-1) for one, share in pairs)]
-        self.inner, self.cubes = np.stack(inner, axis=-1), np.stack(cubes, axis=-1)
+        self.inner, self.cubes = (
+            np.stack(np.broadcast_arrays(*one), axis=-1) for one in (inner, cubes)
+        )
         n_columns = len(inner)
         self.overlap = np.ones((n_columns, n_columns))
         self.overlap[range(1, n_columns), range(1, n_columns)] = 0.0
-        small = self.plain[0] * self.overlap - self.first[..., 0, np.newaxis, np.newaxis]
+        whole, first = (one[..., 0, np.newaxis, np.newaxis] for one in (self.plain, self.first))
+        small = whole * self.overlap - first
         self.small = small @ np.linalg.inv(np.eye(n_columns) + self.inner[..., np.newaxis] * small)
 
     def solve(self, place: int | None) -> tuple[FloatArray, FloatArray]:
@@ -138,14 +165,15 @@ class _System:
         weights of units are s·h with E h = 1, and z are the sums that a unit is in. Axes
         `[..., target]`.
         """
-        weight, cross = float(self.plain[0]), float(self.plain[1])
+        weight, cross, square_targets = (self.plain[..., [index]] for index in range(3))
         column = 0 if place is None else place + 1
         share = np.ones(1) if place is None else self.shares[place]
         inverse = np.zeros(1) if place is None else self.inverses[place]
         own = cross * inverse
         less = np.eye(len(self.overlap))[column] * (0.0 if place is None else cross)
+        less = less[..., np.newaxis, :]
         # r over f, but for the group itself.
-        right = (self.plain[1] - self.first[..., 1])[..., np.newaxis, np.newaxis] - less
+        right = (self.plain[..., 1] - self.first[..., 1])[..., np.newaxis, np.newaxis] - less
         inner = self.inner[..., np.newaxis, :]
         at_group = np.eye(len(self.overlap))[column] * (share * own)[..., np.newaxis]
         factors = right - (right * inner + at_group) @ np.swapaxes(self.small, -1, -2)
@@ -164,7 +192,7 @@ class _System:
             + own * (2 * factor * share + cross)
             - weight * squares
         )
-        by_rows = self.plain[2] * spread - 2 * self.plain[1] * met + self.plain[0] * square
+        by_rows = square_targets * spread - 2 * cross * met + weight * square
         residual = by_rows - _by_cells(2 * self.first - self.second, mean)
         # κ²w = v̄·n·κ(1 − κ), which is zero where the sums of cells are not published.
         return residual, _by_cells(self.first - self.second, mean) + charged
@@ -182,7 +210,7 @@ _TINY = 1e-100
 
 def arm_cells(
     layout: Layout,
-    weights: IntArray,
+    weights: IntArray | FloatArray,
     chosen: IntArray | None = None,
     copies: FloatArray | None = None,
 ) -> list[ArmLayout]:
@@ -190,7 +218,7 @@ def arm_cells(
 
     Args:
         layout: What is public.
-        weights: What a unit of each cell counts in totals; axes `[cluster, arm]`.
+        weights: What a unit of each cell counts in totals; axes `[..., cluster, arm]`.
         chosen: The clusters to take.
         copies: How many clusters each of these stands for.
     """
@@ -200,7 +228,7 @@ def arm_cells(
     return [
         ArmLayout(
             sizes=sizes[taken, arm].astype(np.float64),
-            weights=weights[taken, arm].astype(np.float64),
+            weights=weights[..., taken, arm].astype(np.float64),
             targets=targets[taken, arm],
             copies=np.ones(len(taken)) if copies is None else copies,
             shares=tuple(one.sizes[:, arm] / one.sizes[:, arm].sum() for one in layout.breakdowns),
@@ -217,7 +245,7 @@ def level_noise(
     breakdowns: FloatArray,
     counted: FloatArray,
 ) -> list[LevelNoise]:
-    """The noise on the sums of each metric, alike for all arms and cells.
+    """The noise on the sums of each metric, the same for all arms and cells.
 
     Args:
         space: The categories.
@@ -248,7 +276,7 @@ def published_noise(mechanism: Mechanism, layout: Layout, space: CategorySpace) 
 
 
 def counted_precision(mechanism: Mechanism, space: CategorySpace) -> FloatArray:
-    """1/variance of a cell's sum by all but noisy sums, 0 if nothing tells it; axes `[metric]`."""
+    """1/variance of a cell's sum by all but noisy sums, 0 if nothing shows it; axes `[metric]`."""
     found = np.zeros(len(space.metric_values()))
     for one in mechanism.statistics:
         # Counts of units that are asked are not sums of all units.

@@ -1,20 +1,27 @@
-"""One prediction of variance: what plans, previews and published pages expect of effects."""
+"""One prediction of variance: what plans, previews and published pages expect of effects.
+
+What to expect of an effect is a standard error, and what of it privacy costs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from clusterdp.precision.closed_form import (
+    ArmLayout,
     LevelNoise,
     arm_cells,
     calibrated_variances,
     published_noise,
 )
-from clusterdp.precision.prediction import ExpectedVariance
+from clusterdp.precision.expected import without_rounding
 from clusterdp.precision.row_noise import RowNoise
+from clusterdp.spec.purpose import BREAKDOWNS
 from clusterdp.statistics.contrasts import NoisyContrasts
 
 if TYPE_CHECKING:
@@ -23,9 +30,176 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.precision.closed_form import ArmLayout
     from clusterdp.precision.expected import Scenario
     from clusterdp.spec.purpose import Purpose
+
+
+# What is shown in place of a detectable effect that is larger than any effect can be.
+UNSEEN = "none"
+# Two-sided 5% test, 80% power.
+_TESTED, _POWER = 0.975, 0.8
+
+
+class Prediction(NamedTuple):
+    """What the standard error of an effect should be, and what of it privacy costs.
+
+    Of several treatments, the least certain one.
+
+    Attributes:
+        std_error: The standard error.
+        sampling_std_error: The same from true outcomes.
+        privacy_std_error: What privacy adds, in squares.
+        largest_effect: The largest effect that is possible: the range of the metric.
+        degrees: Degrees of freedom that are expected of it; infinite if intervals are normal.
+        sampling_degrees: The same from true outcomes.
+    """
+
+    std_error: float
+    sampling_std_error: float
+    privacy_std_error: float
+    largest_effect: float = math.inf
+    degrees: float = math.inf
+    sampling_degrees: float = math.inf
+
+    @classmethod
+    def from_variances(
+        cls,
+        sampling: FloatArray,
+        privacy: FloatArray,
+        largest_effect: float = math.inf,
+        degrees: tuple[FloatArray, FloatArray] | None = None,
+    ) -> Prediction:
+        """From variances of every treatment; axes `[treatment]`.
+
+        Args:
+            sampling: From true outcomes.
+            privacy: What privacy adds.
+            largest_effect: The range of the metric.
+            degrees: Degrees of freedom, and those from true outcomes; None if there are many.
+        """
+        total = sampling + privacy
+        worst = int(np.argmax(total))
+        return cls(
+            math.sqrt(total[worst]),
+            math.sqrt(sampling[worst]),
+            math.sqrt(privacy[worst]),
+            largest_effect,
+            *(() if degrees is None else (float(one[worst]) for one in degrees)),
+        )
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Everything about it as plain values; no degrees of freedom where intervals are normal."""
+        known = self._asdict()
+        for name in ("degrees", "sampling_degrees"):
+            known[name] = None if math.isinf(known[name]) else known[name]
+        return {**known, "detectable_effect": self.detectable_effect}
+
+    @property
+    def detectable_effect(self) -> float:
+        """The smallest effect that a two-sided 5% test finds with 80% probability."""
+        return _detectable(self.degrees) * self.std_error
+
+    @property
+    def detectable_without_privacy(self) -> float:
+        """The same from true outcomes."""
+        return _detectable(self.sampling_degrees) * self.sampling_std_error
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether some possible effect can be detected."""
+        return self.detectable_effect <= self.largest_effect
+
+    @property
+    def is_visible_without_privacy(self) -> bool:
+        """The same from true outcomes."""
+        return self.detectable_without_privacy <= self.largest_effect
+
+
+def _detectable(degrees: float) -> float:
+    """How many standard errors an effect has that is found."""
+    if math.isinf(degrees):
+        return NormalDist().inv_cdf(_TESTED) + NormalDist().inv_cdf(_POWER)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, _TESTED) + stdtrit(degrees, _POWER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExpectedVariance:
+    """Variances that are expected of effects on one metric; `...` are alternatives.
+
+    Targets are everyone, then the groups of each breakdown; everyone alone where no rows are
+    published. Predictions are of one alternative, without `...`.
+
+    Attributes:
+        sampling: Of effects from true outcomes; axes `[target, treatment]`.
+        privacy: What privacy adds; axes `[..., target, treatment]`.
+        by_rows: What privacy adds for everyone by rows alone, axes `[..., treatment]`; None if no
+            rows are published.
+        largest_effect: The largest effect that is possible: the range of the metric.
+        between: The part of sampling that is between groups which were assigned as a whole; axes
+            `[treatment]`.
+        degrees: Degrees of freedom that such groups leave, with noise of privacy on what each adds,
+            axes `[..., treatment]`, and without. None if units were assigned.
+    """
+
+    sampling: FloatArray
+    privacy: FloatArray
+    by_rows: FloatArray | None
+    largest_effect: float
+    between: FloatArray | float = 0.0
+    degrees: tuple[FloatArray, FloatArray] | None = None
+
+    @property
+    def overall(self) -> Prediction:
+        """Of the overall effect."""
+        return self.of_target(0)
+
+    def of_target(self, target: int) -> Prediction:
+        """Of everyone (0), or of a group."""
+        return self._prediction(self.sampling[target], self.privacy[target])
+
+    def segment(self, share: float) -> Prediction | None:
+        """Of a segment with this share of every cell; None if no rows are published.
+
+        Calibration moves a segment as it moves everyone, and only rows distinguish the two.
+        """
+        if self.by_rows is None:
+            return None
+        privacy = self.privacy[0] + (1 / share - 1) * self.by_rows
+        sampling = (self.sampling[0] - self.between) / share + self.between
+        return self._prediction(sampling, privacy)
+
+    def least_certain(self, purpose: Purpose, layout: Layout) -> Prediction:
+        """Of what a purpose is about: of the groups of a breakdown, the least certain one."""
+        if purpose.kind != BREAKDOWNS or self.by_rows is None:
+            return self.segment(purpose.share) or self.overall
+        targets, _ = purpose.groups(layout)
+        return max(map(self.of_target, targets), key=lambda one: one.std_error)
+
+    def of_purpose(self, purpose: Purpose, layout: Layout) -> FloatArray:
+        """The variance that a purpose is judged by; axes `[..., treatment]`.
+
+        Of a breakdown it is the average over groups, each counted by its share of the units.
+        Groups that were assigned are few, and noise hides how they differ: that makes intervals
+        longer, and the variance count for more.
+        """
+        variances = self.sampling + self.privacy
+        found = variances[..., 0, :]
+        if self.by_rows is not None and purpose.kind == BREAKDOWNS:
+            targets, shares = purpose.groups(layout)
+            found = np.einsum("g,...gt->...t", shares, variances[..., targets, :])
+        elif self.by_rows is not None:
+            rows = self.by_rows + self.sampling[0] - self.between
+            found = found + (1 / purpose.share - 1) * rows
+        if self.degrees is None:
+            return found
+        from scipy.special import stdtrit
+
+        return np.asarray(found * stdtrit(self.degrees[0], _TESTED) ** 2)
+
+    def _prediction(self, sampling: FloatArray, privacy: FloatArray) -> Prediction:
+        return Prediction.from_variances(sampling, privacy, self.largest_effect, self.degrees)
 
 
 # Of more clusters than this, some stand for all where each takes long; it changes the third digit.
@@ -44,8 +218,10 @@ def predict(
     """
     layout, space = scenario.layout, scenario.space
     if not mechanism.releases_rows:
-        metrics = range(len(space.metric_values()))
-        return tuple(_by_statistics(mechanism, scenario, metric) for metric in metrics)
+        return tuple(
+            _by_statistics(mechanism, scenario, metric, values)
+            for metric, values in enumerate(space.metric_values())
+        )
     prior = mechanism.settled_rows(space).public_prior(space)
     return Forecast(scenario, prior, mechanism.asked_share)(
         arm_cells(layout, mechanism.total_weights(layout)),
@@ -56,10 +232,8 @@ def predict(
 
 def predict_quickly(mechanism: Mechanism, scenario: Scenario) -> tuple[ExpectedVariance, ...]:
     """As `predict`; a public channel is interpolated, not designed for the very ε of its rows."""
-    with_rows = mechanism.releases_rows
-    return predict(
-        mechanism, scenario, RowNoise.interpolated(mechanism, scenario) if with_rows else None
-    )
+    noise = RowNoise.interpolated(mechanism, scenario) if mechanism.releases_rows else None
+    return predict(mechanism, scenario, noise)
 
 
 def purpose_variances(
@@ -77,8 +251,9 @@ class Forecast:
     """Variances of effects on the metrics of a question whose rows are published.
 
     Noise may have axes `...` for many splits of ε, of which one split is one row. A mean N/D among
-    units with an observed outcome is linearized: (N − θD)/E[D], with θ and E[D] of all clusters
-    together. The noise of privacy on N and D counts as independent.
+    units with an observed outcome is linearized (see `Scenario.factors`), and the noise of privacy
+    on N and D counts as independent. That numbers are rounded is noise of rows: sums are of exact
+    ones.
 
     Args:
         scenario: What is known.
@@ -91,14 +266,15 @@ class Forecast:
         self, scenario: Scenario, prior: FloatArray, asked_share: float, likely: float = 1.0
     ) -> None:
         self._layout, self._share = scenario.layout, asked_share
-        values = scenario.space.metric_values()
+        values, self._factors = scenario.space.metric_values(), scenario.factors
         self._spans = np.ptp(values, axis=1).tolist()
-        means, self._factors = values @ scenario.overall, np.eye(len(values))
-        for metric, ratio in scenario.space.of_observed().items():
-            self._factors[metric, ratio.observed] = -means[metric] / means[ratio.observed]
-            self._factors[metric] /= means[ratio.observed]
+        self._rounding = self._factors**2 @ scenario.rounding
         linear = self._factors @ values
-        self._spreads = [likely * unit_spread(self._layout, scenario.probs, one) for one in linear]
+        self._spreads = [
+            likely * unit_spread(self._layout, scenario.probs, one, rounding)
+            for one, rounding in zip(linear, self._rounding, strict=True)
+        ]
+        # As estimates have it, which weigh rows by what is published: of rounded numbers.
         self._public_spreads = [likely * prior @ (one - prior @ one) ** 2 for one in linear]
 
     def __call__(
@@ -113,20 +289,25 @@ class Forecast:
         """
         of_sums = zip(*levels, strict=True)
         parts: list[Iterable[FloatArray]] = [noise.by_arm, noise.public, *of_sums]
-        found = []
+        metrics: list[list[FloatArray]] = []
         for metric, factors in enumerate(self._factors):
             by_arm, public, *at_levels = (_summed(factors, one) for one in parts)
-            # With a share π of units asked, the noise of a unit is v/π + (1/π − 1)σ².
+            # With a share π of units asked, the noise of a unit is v/π + (1/π − 1)σ², v that of
+            # its row: of the channel and of rounding.
             more = 1 / self._share - 1
-            rows = by_arm / self._share + more * self._spreads[metric]
+            rows = (by_arm + self._rounding[metric]) / self._share + more * self._spreads[metric]
             assumed = public / self._share + more * self._public_spreads[metric]
-            privacy = [
-                calibrated_variances(arm, LevelNoise(*at_levels), rows[..., place], assumed)
-                for place, arm in enumerate(cells)
-            ]
-            by_rows = rows * [arm.by_rows for arm in cells]
-            found.append(self._expected(metric, np.stack(privacy, axis=-1), by_rows))
-        return tuple(found)
+            metrics.append([rows, assumed, *at_levels])
+        # All metrics and arms at once: each alone would take as long.
+        every_row, every_assumed, *of_levels = map(np.stack, zip(*metrics, strict=True))
+        arms = ArmLayout.stacked(cells, every_assumed.ndim)
+        of_arms = np.moveaxis(every_row, -1, 0)
+        privacy = calibrated_variances(arms, LevelNoise(*of_levels), of_arms, every_assumed)
+        by_rows = every_row * [arm.by_rows for arm in cells]
+        return tuple(
+            self._expected(metric, np.moveaxis(privacy[:, metric], 0, -1), by_rows[metric])
+            for metric in range(len(metrics))
+        )
 
     def _expected(self, metric: int, privacy: FloatArray, by_rows: FloatArray) -> ExpectedVariance:
         """Variances of effects, from what privacy adds to those of arms."""
@@ -154,17 +335,20 @@ def _summed(factors: FloatArray, variances: Iterable[FloatArray]) -> FloatArray:
     return np.asarray(sum(factor**2 * one for factor, one in pairs if factor))
 
 
-def unit_spread(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatArray:
+def unit_spread(
+    layout: Layout, probs: FloatArray, values: FloatArray, rounding: FloatArray
+) -> FloatArray:
     """σ² of a unit within its cell, averaged over an arm; axes `[arm]`.
 
     Args:
         layout: What is public.
         probs: The distributions of outcomes; axes `[cluster or 1, arm or 1, category]`.
         values: Of the categories.
+        rounding: What of it is due to rounding, and is not in true outcomes.
     """
     means = (probs @ values)[..., np.newaxis]
     spread = (probs * (values - means) ** 2).sum(axis=-1)
-    return layout.arm_averages(spread)
+    return without_rounding(layout.arm_averages(spread), rounding)
 
 
 def sampling_variances(layout: Layout, spread: FloatArray) -> FloatArray:
@@ -224,31 +408,33 @@ def _group_degrees(
     return np.asarray(np.maximum(layout.against_control(variances) ** 2 / uncertain, 1.0))
 
 
-def _by_statistics(mechanism: Mechanism, scenario: Scenario, metric: int) -> ExpectedVariance:
+def _by_statistics(
+    mechanism: Mechanism, scenario: Scenario, metric: int, values: FloatArray
+) -> ExpectedVariance:
     """What to expect of a metric where statistics alone are published."""
-    layout, values = scenario.layout, scenario.space.metric_values()[metric]
-    everyone, span = replace(layout, breakdowns=()), float(np.ptp(values))
-    sampling = sampling_variances(everyone, unit_spread(layout, scenario.probs, values))
+    layout, span, rounded = scenario.layout, float(np.ptp(values)), np.zeros(1)
     if mechanism.find(NoisyContrasts) is not None:
-        sampling = _largest_sampling(everyone, span)
+        # Contrasts do not show how outcomes spread, and estimates from them alone print the largest
+        # variances that are possible: in an interval, span²/4 of a unit (Popoviciu).
+        sizes = layout.sizes.sum(axis=1, keepdims=True)
+        largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)
+        sampling = (layout.mean_weights * largest).sum(axis=0, keepdims=True)
+    else:
+        everyone, rounding = replace(layout, breakdowns=()), scenario.rounding[metric]
+        spread = unit_spread(layout, scenario.probs, values, rounding)
+        sampling = sampling_variances(everyone, spread)
+        # Counts are of rounded numbers.
+        rounded = rounding * layout.mean_weights.sum(axis=0)
     chosen = layout.clusters_by_size(_CLUSTERS)
-    some = layout.of_clusters(chosen)
-    noise = mechanism.statistics[0].contrast_variance(some, scenario.space, metric)
+    noise = mechanism.statistics[0].contrast_variance(
+        layout.of_clusters(chosen), scenario.space, metric
+    )
     shares = layout.cluster_shares[chosen]
     stand_for = len(layout.clusters) / len(chosen)
+    added = layout.against_control(np.broadcast_to(rounded, (1, len(layout.arms))))
     return ExpectedVariance(
         sampling=layout.against_control(sampling),
-        privacy=stand_for * (shares**2 * noise).sum(axis=0, keepdims=True),
+        privacy=stand_for * (shares**2 * noise).sum(axis=0, keepdims=True) + added,
         by_rows=None,
         largest_effect=span,
     )
-
-
-def _largest_sampling(layout: Layout, span: float) -> FloatArray:
-    """The largest possible variances of means, which estimates from contrasts alone print.
-
-    Contrasts do not tell how outcomes spread. In an interval it is at most span²/4 (Popoviciu).
-    """
-    sizes = layout.sizes.sum(axis=1, keepdims=True)
-    largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)
-    return np.asarray((layout.mean_weights * largest).sum(axis=0, keepdims=True))

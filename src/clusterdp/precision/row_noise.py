@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from clusterdp.channels.base import ASKED_TOTAL, LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
+from clusterdp.channels.optimal import OptimalRows
 from clusterdp.mechanisms.draw import design_channel
-from clusterdp.outcomes.baseline import QUICK_CATEGORIES
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import simulated_noise
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 Sizes = tuple[tuple[int, int], ...]
 _THOROUGH: Sizes = ((400, 8), (20, 2), (2, 2))
 _QUICK: Sizes = ((64, 4), (6, 1), (1, 1))
-# Channels are made at powers of these: those that are designed, those whose design takes a second
-# or more, and others. The variance of a unit is then known to 1.5%, and to 6%. Below this ε the
-# noise of designed ones goes with Warner's.
-_STEP_DESIGNED, _STEP_SLOW, _STEP, _AS_WARNER = math.sqrt(2), 2.0, 1.15, 0.25
+# Channels are made at powers of these: those that are designed, and others. The variance of a unit
+# is then known to 2%. Below this ε the noise of designed ones goes with Warner's.
+_STEP_DESIGNED, _STEP, _AS_WARNER = math.sqrt(2), 1.15, 0.25
 # Where a channel is known so near in ε, measured in steps, it is enough.
 _NEAR = 0.02
 
@@ -60,7 +59,18 @@ class RowNoise(NamedTuple):
             scenario: What is known.
             prior: The public prior; axes `[category]`.
         """
-        noise, layout = _cell_noise(channel), scenario.layout
+        return cls._from_noise(_cell_noise(channel), scenario, prior)
+
+    @classmethod
+    def near(cls, rows: OptimalRows, scenario: Scenario) -> RowNoise:
+        """Of a public channel that is nearly the one that would be designed."""
+        noise = rows.near_noise(scenario.space)[:, np.newaxis, np.newaxis]
+        return cls._from_noise(noise, scenario, rows.public_prior(scenario.space))
+
+    @classmethod
+    def _from_noise(cls, noise: FloatArray, scenario: Scenario, prior: FloatArray) -> RowNoise:
+        """Of noise by category; axes `[metric, cluster or 1, arm or 1, category]`."""
+        layout = scenario.layout
         by_arm, public = (
             layout.arm_averages((noise * probs).sum(axis=-1)) for probs in (scenario.probs, prior)
         )
@@ -83,8 +93,7 @@ class RowNoise(NamedTuple):
         """The same quickly: a public channel is not designed for the very ε of its rows."""
         if not mechanism.designs_rows or mechanism.find(NoisyCounts) is not None:
             return cls.designed(mechanism, scenario)
-        epsilon = mechanism.row_epsilon(scenario.space)
-        return NoiseCurve(mechanism, scenario)(np.array(epsilon))
+        return NoiseCurve(mechanism, scenario)(np.array(mechanism.row_epsilon(scenario.space)))
 
 
 class NoiseCurve:
@@ -105,8 +114,7 @@ class NoiseCurve:
         self._mechanism, self._scenario = mechanism, scenario
         self._rows, step = mechanism.settled_rows(scenario.space), _STEP
         if mechanism.designs_rows:
-            slow = scenario.space.n_categories > QUICK_CATEGORIES
-            step, least = _STEP_SLOW if slow else _STEP_DESIGNED, max(least, _AS_WARNER)
+            step, least = _STEP_DESIGNED, max(least, _AS_WARNER)
         self._step = math.log(step)
         self._least = math.ceil(math.log(least) / self._step)
         self._known: dict[int, FloatArray] = {}
@@ -131,7 +139,10 @@ class NoiseCurve:
             epsilon = math.exp(power * self._step)
             rows = self._rows.at_epsilon(epsilon, self._scenario.space)
             made = msgspec.structs.replace(self._mechanism, rows=rows)
-            by_arm, public = RowNoise.designed(made, self._scenario, _QUICK)
+            if isinstance(rows, OptimalRows) and made.find(NoisyCounts) is None:
+                by_arm, public = RowNoise.near(rows, self._scenario)
+            else:
+                by_arm, public = RowNoise.designed(made, self._scenario, _QUICK)
             noise = np.concatenate([by_arm, public[:, np.newaxis]], axis=1)
             self._known[power] = np.log(noise / warner(epsilon))
         return self._known[power]
@@ -175,7 +186,7 @@ def _learned_noise(mechanism: Mechanism, scenario: Scenario, sizes: Sizes) -> Fl
         n_clusters = len(layout.clusters)  # all are counted together, and arms share a channel
     chosen = layout.clusters_by_size(n_clusters)
     sample = layout.of_clusters(chosen)
-    if mechanism.asked < ASKED_TOTAL:  # counts are of units that are asked
+    if mechanism.asked < ASKED_TOTAL:  # counts cover units that are asked
         asked = np.maximum(np.rint(mechanism.asked_share * sample.sizes), 1).astype(np.int64)
         sample = replace(sample, sizes=asked, breakdowns=())
     # Expected counts, which need not be whole.

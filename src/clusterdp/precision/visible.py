@@ -11,7 +11,7 @@ import numpy as np
 
 from clusterdp._text import two_digits
 from clusterdp.document.model import Table
-from clusterdp.precision.prediction import UNSEEN, Prediction
+from clusterdp.precision.forecast import UNSEEN, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Breakdown, Layout
     from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.precision.prediction import ExpectedVariance
+    from clusterdp.precision.forecast import ExpectedVariance
 
 
 # Segments that are shown, by their share of the units.
 SEGMENTS = (0.5, 0.25, 0.1, 0.05, 0.01)
-# Of a breakdown with more groups than this, the largest are shown.
+# Of a breakdown with more groups than this, or of more clusters, the largest are shown.
 _MOST_GROUPS = 12
 _LONGEST_NAME = 34
-# Of more clusters than this, the largest are shown.
-_MOST_CLUSTERS = 12
 
 
 # Columns of a table of minimum detectable effects that fit a terminal.
@@ -83,14 +81,20 @@ class VisibleEffect(NamedTuple):
     """An effect that could be looked at.
 
     Attributes:
-        name: What it is of, for people.
+        name: What people call it.
         share: Its share of the units, where that is what it is known by.
         predictions: What to expect of it, metric by metric.
+        by: The columns that define it, if it is a group of these.
     """
 
     name: str
     share: float | None
     predictions: tuple[Prediction, ...]
+    by: str = ""
+
+    def called(self, units: str) -> str:
+        """What people call it, where units are called so."""
+        return f"all {units}" if self.share == 1 else self.name
 
 
 def visible_targets(
@@ -106,18 +110,17 @@ def visible_targets(
         shares: Of the segments.
     """
     found = [VisibleEffect("all units", 1.0, tuple(one.overall for one in precisions))]
-    if precisions[0].by_rows is None:
-        return found
     first = 1
-    for breakdown in layout.breakdowns:
+    for breakdown in layout.breakdowns if precisions[0].by_rows is not None else ():
         for group in _shown(breakdown):
             predictions = tuple(one.of_target(first + group) for one in precisions)
-            found.append(VisibleEffect(group_name(breakdown, group), None, predictions))
+            by = ", ".join(breakdown.columns)
+            found.append(VisibleEffect(group_name(breakdown, group), None, predictions, by))
         first += len(breakdown.sizes)
     for share in shares:
         of_share = [one.segment(share) for one in precisions]
-        predictions = tuple(one for one in of_share if one is not None)
-        found.append(VisibleEffect(share_name(share), share, predictions))
+        if predictions := tuple(one for one in of_share if one is not None):
+            found.append(VisibleEffect(share_name(share), share, predictions))
     return found
 
 
@@ -127,7 +130,7 @@ def share_name(share: float) -> str:
 
 
 def mde_columns(seen: Sequence[VisibleEffect], share: float) -> list[VisibleEffect]:
-    """What a table for a terminal shows: all units, the least precise group, and segments.
+    """What a table for a terminal shows: all units, the group with the largest SE, and segments.
 
     Args:
         seen: All that can be looked at.
@@ -140,20 +143,25 @@ def mde_columns(seen: Sequence[VisibleEffect], share: float) -> list[VisibleEffe
         worst = tuple(
             max(each, key=lambda one: one.std_error) for each in zip(*groups, strict=True)
         )
-        found.append(VisibleEffect("least precise group", None, worst))
+        by = " or ".join(dict.fromkeys(one.by for one in seen if one.share is None))
+        found.append(VisibleEffect(f"worst {by} group", None, worst))
     found += [segments[one] for one in dict.fromkeys((share, _SMALL_SEGMENT)) if one in segments]
     return found[:_MOST_TARGETS]
 
 
 def mde_table(
-    metrics: Sequence[ShownMetric], columns: Sequence[VisibleEffect], with_privacy: str
+    metrics: Sequence[ShownMetric],
+    columns: Sequence[VisibleEffect],
+    with_privacy: str,
+    units: str = "units",
 ) -> Table:
     """Minimum detectable effects: a row for each metric, two columns for each target.
 
     Args:
         metrics: As people read them.
-        columns: What effects are of.
+        columns: Which units effects cover.
         with_privacy: What the release is called next to "no privacy", such as `ε = 2`.
+        units: What units are called.
     """
     rows = [
         (
@@ -170,42 +178,38 @@ def mde_table(
         for place, metric in enumerate(metrics)
     ]
     header = ("outcome", *((with_privacy, "no privacy") * len(columns)))
-    return Table(MDE_TITLE, [header, *rows], groups=[(one.name, 2) for one in columns])
+    return Table(MDE_TITLE, [header, *rows], groups=[(one.called(units), 2) for one in columns])
 
 
 def visible_rows(
-    seen: Sequence[VisibleEffect], metric: ShownMetric, place: int
+    seen: Sequence[VisibleEffect], metric: ShownMetric, place: int, units: str = "units"
 ) -> list[tuple[str, ...]]:
     """The table of one metric: a header, then a row for each target."""
-    rows = [
-        (
-            one.name,
-            metric.change(one.predictions[place].std_error),
-            metric.detectable(one.predictions[place]),
-            metric.detectable_without_privacy(one.predictions[place]),
-        )
-        for one in seen
-    ]
-    return [("", "SE", "MDE", "MDE without privacy"), *rows]
+    rows: list[tuple[str, ...]] = [("", "SE", "MDE", "MDE without privacy")]
+    for one in seen:
+        found = one.predictions[place]
+        mde = metric.detectable(found), metric.detectable_without_privacy(found)
+        rows.append((one.called(units), metric.change(found.std_error), *mde))
+    return rows
 
 
-def unseen_notes(metrics: Sequence[ShownMetric], overall: Sequence[Prediction]) -> list[str]:
+def unseen_notes(
+    metrics: Sequence[ShownMetric], overall: Sequence[Prediction], units: str = "units"
+) -> list[str]:
     """A note on each metric of which not even the overall effect can be detected."""
     notes = []
     for metric, one in zip(metrics, overall, strict=True):
         if one.is_visible:
             continue
-        needed = metric.change(one.detectable_effect)
-        note = (
-            f"No change in {metric.name} is detectable, even among all units: the largest possible "
-            f"is {metric.change(one.largest_effect)}, and the MDE is {needed}."
-        )
+        remedy = f"That is so without privacy, too. Add {units}."
         if one.is_visible_without_privacy:
             without = metric.change(one.detectable_without_privacy)
-            note += f" Without privacy it is {without}. Raise ε, or add units."
-        else:
-            note += " That is so without privacy, too. Add units."
-        notes.append(note)
+            remedy = f"Without privacy it is {without}. Raise ε, or add {units}."
+        notes.append(
+            f"No change in {metric.name} is detectable, even among all {units}: the largest "
+            f"possible is {metric.change(one.largest_effect)}, and the MDE is "
+            f"{metric.change(one.detectable_effect)}. {remedy}"
+        )
     return notes
 
 
@@ -239,11 +243,6 @@ class TrueClusters(NamedTuple):
     column: str
     response: ClusterResponse
 
-    @property
-    def epsilon(self) -> float:
-        """What labels take of the budget."""
-        return self.response.guarantee().epsilon
-
     def effects(
         self, precisions: Sequence[ExpectedVariance], layout: Layout
     ) -> list[VisibleEffect]:
@@ -251,12 +250,16 @@ class TrueClusters(NamedTuple):
 
         Args:
             precisions: What to expect, metric by metric.
-            layout: What is public: cells are of given labels.
+            layout: What is public: cells by given labels.
         """
         if precisions[0].by_rows is None:
             return []
-        n_units, inflated = self._counted(layout)
-        largest = np.argsort(-n_units.sum(axis=1), kind="stable")[:_MOST_CLUSTERS]
+        weights = self.response.inverse(layout.clusters)
+        # Where labels amount to less than one unit, one unit is assumed.
+        n_units = np.maximum(weights.T @ layout.sizes, 1.0)
+        # Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
+        inflated = (weights.T**2 @ layout.sizes) / n_units**2
+        largest = np.argsort(-n_units.sum(axis=1), kind="stable")[:_MOST_GROUPS]
         whole = layout.against_control(1 / layout.sizes.sum(axis=0))
         found = []
         for place in sorted(largest.tolist()):
@@ -264,18 +267,8 @@ class TrueClusters(NamedTuple):
             noisy = layout.against_control(inflated[place]) / whole
             predictions = tuple(_prediction(one, true, noisy) for one in precisions)
             name = short_name(f"{self.column}={layout.clusters[place]}")
-            found.append(VisibleEffect(name, None, predictions))
+            found.append(VisibleEffect(name, None, predictions, self.column))
         return found
-
-    def _counted(self, layout: Layout) -> tuple[FloatArray, FloatArray]:
-        """Units of true clusters as labels tell them, and Σw²/(Σw)²; axes `[cluster, arm]`.
-
-        Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
-        """
-        weights = self.response.inverse(layout.clusters)
-        # Where labels amount to less than one unit, one unit is assumed.
-        n_units = np.maximum(weights.T @ layout.sizes, 1.0)
-        return n_units, (weights.T**2 @ layout.sizes) / n_units**2
 
 
 def _prediction(one: ExpectedVariance, true: FloatArray, noisy: FloatArray) -> Prediction:

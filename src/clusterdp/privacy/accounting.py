@@ -18,7 +18,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.privacy.statement import PrivacyStatement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 
 Neighbours = Literal["replace-one-outcome", "replace-one-cluster-and-outcome"]
@@ -33,15 +33,6 @@ PROTECTED: dict[Neighbours, str] = {
     OUTCOME: "outcomes",
     CLUSTER_AND_OUTCOME: "cluster and outcomes",
 }
-
-
-def common_neighbours(relations: Iterable[Neighbours]) -> Neighbours:
-    """What several guarantees hold for together.
-
-    A table in which only a unit's outcome differs is a neighbor in either sense. One in which its
-    cluster differs, too, is a neighbor only where clusters are private.
-    """
-    return CLUSTER_AND_OUTCOME if set(relations) == {CLUSTER_AND_OUTCOME} else OUTCOME
 
 
 # Beyond, every probability is 0 or 1 as far as a machine can represent: publish the table instead.
@@ -77,7 +68,7 @@ class Guarantee:
             at most a factor e^ε.
         delta: δ. With δ > 0, the probability of any set of releases changes by at most a factor
             e^ε, plus δ; the odds given what was released can change by more.
-        neighbours: What of a unit may be replaced.
+        neighbours: What is replaced between neighboring tables.
     """
 
     epsilon: float
@@ -85,7 +76,7 @@ class Guarantee:
     neighbours: Neighbours = OUTCOME
 
     def statement(self, unit: str = "unit") -> PrivacyStatement:
-        """What it means, in words; `unit` is what a unit is called, in the singular."""
+        """The privacy statement; `unit` is what texts call a unit, in the singular."""
         return PrivacyStatement(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -143,7 +134,7 @@ def noisy_counts_loss(noise_scale: float) -> tuple[LossAtom, ...]:
 def any_loss(epsilon: float) -> tuple[LossAtom, ...]:
     """A loss that bounds that of every ε-DP release: ±ε, and +ε with probability 1/(1 + e^(−ε)).
 
-    Whatever is ε-DP is a post-processing of randomized response at ε (Kairouz, Oh and Viswanath,
+    Anything ε-DP is a post-processing of randomized response at ε (Kairouz, Oh and Viswanath,
     ICML 2015), so no set of its outputs has a larger hockey-stick divergence.
     """
     with localcontext(_DIGITS):
@@ -193,13 +184,13 @@ def _two_sided(high: Decimal, low: Decimal) -> tuple[LossAtom, ...]:
 def total_epsilon(summary: tuple[LossAtom, ...], epsilon: float = 0.0) -> float:
     """The largest loss of a summary, plus ε, rounded up."""
     with localcontext(_DIGITS):
-        return _float_above(summary[0].loss + Decimal(epsilon))
+        return float_above(summary[0].loss + Decimal(epsilon))
 
 
 def remaining_epsilon(epsilon: float, summary: tuple[LossAtom, ...]) -> float:
     """What a summary leaves of ε in the worst case, rounded down; 0 or less if nothing."""
     with localcontext(_DIGITS):
-        return -_float_above(summary[0].loss - Decimal(epsilon))
+        return -float_above(summary[0].loss - Decimal(epsilon))
 
 
 def largest_ratio(epsilon: float, denominator: int) -> Fraction:
@@ -231,7 +222,7 @@ def row_epsilon(
                 break
         # The formula for h holds for x ≥ 0 only, so ε is at least the summary's worst loss.
         worst = summary[0].loss
-        return _float_above(worst if ratio <= worst.exp() else ratio.ln())
+        return float_above(worst if ratio <= worst.exp() else ratio.ln())
 
 
 def largest_keep_prob(
@@ -259,7 +250,7 @@ def largest_keep_prob(
 def noise_scale_for(sensitivity: Fraction, epsilon: float) -> float:
     """The smallest float scale whose discrete Laplace noise costs at most ε at this sensitivity."""
     with localcontext(_DIGITS):
-        return _float_above(_decimal(sensitivity) / Decimal(epsilon))
+        return float_above(_decimal(sensitivity) / Decimal(epsilon))
 
 
 def _active_sets(
@@ -275,7 +266,7 @@ def _decimal(fraction: Fraction) -> Decimal:
     return Decimal(fraction.numerator) / Decimal(fraction.denominator)
 
 
-def _float_above(exact: Decimal) -> float:
+def float_above(exact: Decimal | Fraction) -> float:
     """The smallest float that is not below `exact`."""
     nearest = float(exact)
-    return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
+    return nearest if nearest >= exact else math.nextafter(nearest, math.inf)

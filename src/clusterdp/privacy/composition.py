@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError
-from clusterdp.privacy.accounting import Guarantee, common_neighbours
+from clusterdp.privacy.accounting import CLUSTER_AND_OUTCOME, OUTCOME, Guarantee, float_above
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -34,12 +34,13 @@ _LOST_MASS = 1e-12
 
 def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
     """Σε and Σδ, rounded up, for what all of them are for; one that costs nothing is for all."""
+    # A table in which only a unit's outcome differs is a neighbor in either sense. One in which its
+    # cluster differs, too, is a neighbor only where clusters are private.
+    relations = {one.neighbours for one in guarantees if one.epsilon or one.delta}
     return Guarantee(
         epsilon=_sum_above([one.epsilon for one in guarantees]),
         delta=_sum_above([one.delta for one in guarantees]),
-        neighbours=common_neighbours(
-            one.neighbours for one in guarantees if one.epsilon or one.delta
-        ),
+        neighbours=CLUSTER_AND_OUTCOME if relations == {CLUSTER_AND_OUTCOME} else OUTCOME,
     )
 
 
@@ -164,6 +165,4 @@ def _revealed_prob(loss: ReleaseLoss) -> float:
 
 def _sum_above(numbers: Sequence[float]) -> float:
     """The smallest float that is not below the exact sum."""
-    exact = sum(map(Fraction, numbers), Fraction(0))
-    nearest = float(exact)
-    return nearest if nearest >= exact else math.nextafter(nearest, math.inf)
+    return float_above(sum(map(Fraction, numbers), Fraction(0)))

@@ -21,8 +21,8 @@ from copy import deepcopy
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clusterdp._text import held_texts
 from clusterdp.errors import FormatError
-from clusterdp.published._thrift import Compact, texts
 from clusterdp.storage.folder import UNIT_PARTS
 
 if TYPE_CHECKING:
@@ -56,24 +56,82 @@ _POLARS = re.compile(r"Polars \(\w+\) version [\w.+-]{1,40} \(build [0-9a-f]{1,4
 _SPARK = re.compile(r"parquet-mr version [\w.+-]{1,40} \(build [0-9a-f]{1,40}\)")
 _SPARK_TYPE = re.compile(r"[a-z_]{1,20}(\(\d{1,3}(,\d{1,3})?\))?")
 _VERSION = re.compile(r"[\d.]{1,20}")
+# Bytes of a number of 64 bits.
+_MOST_OF_VARINT = 10
 # What goes wrong where bytes are not what they should be.
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-LONG_VALUES = "has longer values than such a release has"
+LONG_VALUES = "has longer values than a release can have"
 
 
-class _Range(NamedTuple):
-    """A part of a file that a footer names.
+class Compact:
+    """A struct of Thrift's compact protocol, as values by the numbers of their fields.
 
     Attributes:
-        start: Where it begins.
-        n_bytes: How long it is.
-        column: What the footer says of the column whose pages it holds; empty if it is an index.
+        offset: How many bytes were read.
     """
 
-    start: int
-    n_bytes: int
-    column: dict[int, Any]
+    def __init__(self, content: bytes) -> None:
+        self._content, self.offset = content, 0
+
+    def whole(self) -> dict[int, Any]:
+        """The fields of a struct that the content ends with."""
+        found = self.struct()
+        if self.offset != len(self._content):
+            raise ValueError(self.offset)
+        return found
+
+    def struct(self) -> dict[int, Any]:
+        """The fields of a struct, each there once."""
+        found: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            step, kind = head >> 4, head & 15
+            number = number + step if step else self._zigzag()
+            if number in found:
+                raise ValueError(number)
+            found[number] = kind == 1 if kind in (1, 2) else self._value(kind)
+        return found
+
+    def _value(self, kind: int) -> Any:
+        match kind:
+            case 1 | 2 | 3:
+                return self._byte()
+            case 4 | 5 | 6:
+                return self._zigzag()
+            case 7:
+                return self._bytes(8)
+            case 8:
+                return self._bytes(self._varint())
+            case 9 | 10:
+                head = self._byte()
+                length = self._varint() if head >> 4 == 15 else head >> 4
+                return [self._value(head & 15) for _ in range(length)]
+            case 12:
+                return self.struct()
+        raise ValueError(kind)
+
+    def _byte(self) -> int:
+        return self._bytes(1)[0]
+
+    def _bytes(self, length: int) -> bytes:
+        self.offset += length
+        if self.offset > len(self._content):
+            raise IndexError
+        return self._content[self.offset - length : self.offset]
+
+    def _varint(self) -> int:
+        value = 0
+        for index in range(_MOST_OF_VARINT):
+            byte = self._byte()
+            value |= (byte & 127) << 7 * index
+            if not byte & 128:
+                return value
+        raise ValueError(value)
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return value >> 1 ^ -(value & 1)
 
 
 class ParquetBytes:
@@ -124,10 +182,10 @@ class ParquetBytes:
         try:
             start, fields = self.footer
             if not self.is_filled(fields, start):
-                return f"{self.name} has bytes that belong to none of its columns"
+                return f"{self.name} has bytes outside its columns"
             problem = self._unknown_text(columns)
-            pages = [one for one in _ranges(fields) if one.column]
-            if any(self._unpacked(one) > most_unpacked(one.column[_VALUES]) for one in pages):
+            described = [chunk[_COLUMN_META] for chunk in _chunks(fields)]
+            if any(self._unpacked(one) > most_unpacked(one[_VALUES]) for one in described):
                 problem = LONG_VALUES
         except _UNREADABLE:
             problem = "has metadata that cannot be read"
@@ -145,14 +203,14 @@ class ParquetBytes:
         try:
             _, fields = self.footer
             groups = fields.get(_ROW_GROUPS, [])
-            pages = [one for one in _ranges(fields) if one.column]
+            described = [chunk[_COLUMN_META] for chunk in _chunks(fields)]
             n_rows = [fields[_ROWS], sum(group[_GROUP_ROWS] for group in groups)]
-            n_values = [one.column[_VALUES] for one in pages]
+            n_values = [one[_VALUES] for one in described]
             if min(*n_rows, *n_values) < 0:
                 raise ValueError(self.name)
-            return max(n_rows), sum(n_values), sum(map(self._unpacked, pages))
+            return max(n_rows), sum(n_values), sum(map(self._unpacked, described))
         except _UNREADABLE:
-            raise FormatError(f"{self.name} is no Parquet file of ours") from None
+            raise FormatError(f"{self.name} is not a Parquet file of a release") from None
 
     def is_filled(self, footer: dict[int, Any], footer_start: int) -> bool:
         """Whether the file holds what a footer names, and nothing between.
@@ -168,17 +226,17 @@ class ParquetBytes:
         offset = len(_MAGIC)
         if self._part(0, offset) != _MAGIC:
             return False
-        described: dict[int, Any] = {}
-        for one in sorted(_ranges(footer), key=lambda held: held.start):
-            offset += self._repeated(offset, one.start, described)
-            if one.start != offset or one.n_bytes <= 0:
+        before: dict[int, Any] = {}
+        for start, n_bytes, described in sorted(_ranges(footer), key=lambda one: one[0]):
+            offset += self._repeated(offset, start, before)
+            if start != offset or n_bytes <= 0:
                 return False
-            if not one.column:
-                Compact(self._part(one.start, one.n_bytes)).whole()
-            elif not self._is_of_pages(one):
+            if not described:
+                Compact(self._part(start, n_bytes)).whole()
+            elif not self._is_of_pages(described):
                 return False
-            offset, described = offset + one.n_bytes, one.column
-        return offset + self._repeated(offset, footer_start, described) == footer_start
+            offset, before = offset + n_bytes, described
+        return offset + self._repeated(offset, footer_start, before) == footer_start
 
     def _repeated(self, start: int, end: int, described: dict[int, Any]) -> int:
         """How many bytes between two places repeat what the footer says of the column before."""
@@ -187,9 +245,10 @@ class ParquetBytes:
         reader = Compact(self._part(start, min(end - start, _MOST_OF_COLUMN)))
         return reader.offset if reader.struct() == described else 0
 
-    def _pages(self, chunk: _Range) -> Iterator[tuple[int, dict[int, Any]]]:
+    def _pages(self, described: dict[int, Any]) -> Iterator[tuple[int, dict[int, Any]]]:
         """Where each page of a column begins behind its header, and the header."""
-        offset, end = chunk.start, chunk.start + chunk.n_bytes
+        offset, n_bytes = _page_range(described)
+        end = offset + n_bytes
         while offset < end:
             reader = Compact(self._part(offset, min(_MOST_OF_HEADER, end - offset)))
             header = reader.struct()
@@ -198,27 +257,29 @@ class ParquetBytes:
             yield offset + reader.offset, header
             offset += reader.offset + header[_PACKED]
 
-    def _unpacked(self, chunk: _Range) -> int:
+    def _unpacked(self, described: dict[int, Any]) -> int:
         """How many bytes the pages of a column unpack to, as their own headers say."""
-        return sum(header[_UNPACKED] for _, header in self._pages(chunk))
+        return sum(header[_UNPACKED] for _, header in self._pages(described))
 
-    def _is_of_pages(self, chunk: _Range) -> bool:
+    def _is_of_pages(self, described: dict[int, Any]) -> bool:
         """Whether pages fill a part of a file."""
-        codec = chunk.column[_CODEC]
-        offset, end = chunk.start, chunk.start + chunk.n_bytes
-        for start, header in self._pages(chunk):
+        offset, n_bytes = _page_range(described)
+        end = offset + n_bytes
+        for start, header in self._pages(described):
             for key, statistics in _STATISTICS.items():
                 header.get(key, {}).pop(statistics, None)  # as in the footer
-            if not set(header) <= set(_PAGE_FIELDS) or any(texts(header)):
+            if not set(header) <= set(_PAGE_FIELDS) or any(held_texts(header)):
                 return False
-            levels, is_packed = _second_kind(header)
+            # Pages of the second kind begin with levels, which are not compressed.
+            own = header.get(_SECOND_KIND)
+            levels = 0 if own is None else sum(own[key] for key in _LEVELS)
             packed, offset = header[_PACKED] - levels, start + header[_PACKED]
             if offset > end or levels < 0 or packed < 0:
                 return False
-            if not is_packed:
+            if own is not None and not own.get(_IS_PACKED, True):
                 whole = header[_UNPACKED] == header[_PACKED]
             else:
-                whole = codec == _ZSTD and (
+                whole = described[_CODEC] == _ZSTD and (
                     packed == 0 or is_frame(self._part(start + levels, packed))
                 )
             if not whole:
@@ -230,17 +291,17 @@ class ParquetBytes:
         footer, writer = deepcopy(self.footer[1]), self.writer
         by_spark = self.name.startswith(f"{UNIT_PARTS}/") and _SPARK.fullmatch(writer) is not None
         if not by_spark and not _POLARS.fullmatch(writer):
-            return "was written by software that is not known"
+            return "was written by unknown software"
         for pair in footer.get(_PAIRS, ()):
             if not _is_known(pair[1].decode(), pair.get(2, b"").decode(), columns):
-                return "has metadata that nothing explains"
-        # Spark writes them whatever it is told; checksums alone cover them.
-        held = [one.column.pop(_CHUNK_STATISTICS, None) for one in _ranges(footer) if one.column]
+                return "has unexpected metadata"
+        # Spark always writes them; only checksums cover them.
+        held = [chunk[_COLUMN_META].pop(_CHUNK_STATISTICS, None) for chunk in _chunks(footer)]
         if not by_spark and any(one is not None for one in held):
             return "has statistics of its columns, which are not part of a release"
         rest = {key: one for key, one in footer.items() if key not in (_PAIRS, _CREATED_BY)}
-        if set(texts(rest)) - _WORDS - set(columns):
-            return "has names in its metadata that no column has"
+        if set(held_texts(rest)) - _WORDS - set(columns):
+            return "has names in its metadata that are not columns"
         return None
 
 
@@ -258,25 +319,26 @@ def most_unpacked(n_values: int) -> int:
     return 2**20 + 2**12 * n_values
 
 
-def _ranges(footer: dict[int, Any]) -> Iterator[_Range]:
+def _chunks(footer: dict[int, Any]) -> Iterator[dict[int, Any]]:
+    """The columns of all groups of rows, as a footer describes them."""
     for group in footer.get(_ROW_GROUPS, ()):
-        for column in group[_COLUMNS]:
-            held = column[_COLUMN_META]
-            starts = [held[key] for key in (_DICTIONARY, _DATA) if key in held]
-            # Some writers state that there is no dictionary by the offset 0.
-            start = min(one for one in starts if one > 0)
-            yield _Range(start, held[_CHUNK_BYTES], held)
-            for start_key, size_key in (_OFFSET_INDEX, _COLUMN_INDEX):
-                if start_key in column:
-                    yield _Range(column[start_key], column[size_key], {})
+        yield from group[_COLUMNS]
 
 
-def _second_kind(header: dict[int, Any]) -> tuple[int, bool]:
-    """How many bytes before the values are not compressed, and whether the values are."""
-    own = header.get(_SECOND_KIND)
-    if own is None:
-        return 0, True
-    return sum(own[key] for key in _LEVELS), own.get(_IS_PACKED, True)
+def _page_range(described: dict[int, Any]) -> tuple[int, int]:
+    """Where the pages of a column begin, and how long they are together."""
+    starts = [described[key] for key in (_DICTIONARY, _DATA) if key in described]
+    # Some writers state that there is no dictionary by the offset 0.
+    return min(one for one in starts if one > 0), described[_CHUNK_BYTES]
+
+
+def _ranges(footer: dict[int, Any]) -> Iterator[tuple[int, int, dict[int, Any]]]:
+    """Start and length of what a footer names, with what it says of a column; of an index, none."""
+    for chunk in _chunks(footer):
+        yield *_page_range(chunk[_COLUMN_META]), chunk[_COLUMN_META]
+        for start_key, size_key in (_OFFSET_INDEX, _COLUMN_INDEX):
+            if start_key in chunk:
+                yield chunk[start_key], chunk[size_key], {}
 
 
 def is_frame(packed: bytes) -> bool:

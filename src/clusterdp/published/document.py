@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from clusterdp._text import counted
-from clusterdp.document.charts import Axis, ChartLine, line_chart, sure_chart
+from clusterdp.document.charts import sure_chart
 from clusterdp.document.markup import to_markdown, to_page
 from clusterdp.document.model import (
     Chart,
@@ -25,18 +23,22 @@ from clusterdp.document.model import (
     Paragraph,
     Section,
     Table,
+    as_notes,
     code,
     in_code,
     strong,
 )
-from clusterdp.document.scales import Logarithmic
 from clusterdp.outcomes.declaration import parse_space
+from clusterdp.precision.forecast import UNSEEN
+from clusterdp.precision.visible import visible_rows
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._recipes import cautions, folder_of, recipes, sum_queries
 from clusterdp.published.contents import (
+    SHOWN_SEGMENT,
     FolderView,
     asked_texts,
     column_texts,
+    detectable_chart,
     file_sums,
     file_texts,
     fingerprint,
@@ -54,15 +56,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from clusterdp.document.model import Part
-    from clusterdp.precision.prediction import ExpectedVariance
-    from clusterdp.precision.visible import ShownMetric
     from clusterdp.published.manifest import Manifest
     from clusterdp.storage.folder import FileSum
 
 
-_TENTH = 0.1
-# Segments that a chart shows.
-_SHARES, _N_POINTS = (0.01, 1.0), 47
 # What BibTeX reads as something else.
 _IN_BIBTEX = {letter: "\\" + letter for letter in "{}%&#_$"} | {
     "\\": r"\textbackslash{}",
@@ -97,29 +94,45 @@ def introduction(view: FolderView) -> Section:
     manifest, about = view.manifest, view.manifest.provenance
     known = [manifest.columns.arm, *filter(None, [manifest.columns.cluster])]
     exact = join_names([code(name) for name in known if not (manifest.labels and name != known[0])])
-    units = f"{manifest.n_units:,} units in a randomized experiment"
+    units = f"{counted(manifest.n_units, about.unit)} in a randomized experiment"
     lead = (
         f"This folder has noisy totals of {units}. Arms and sizes are exact; {view.outcomes} have "
-        "noise. Use it for average effects over all units."
+        f"noise. Use it for average effects over all {about.units}."
     )
     if view.has_rows:
         lead = (
             f"This folder has one row for each of {units}. Ids, {exact} are exact; "
             f"{view.outcomes} {'are' if len(view.columns.outcomes) > 1 else 'is'} randomized. Use "
             "it for average effects, overall and in segments, and never for conclusions about one "
-            "unit."
+            f"{about.unit}."
         )
     numbers = [
-        ("units", f"{manifest.n_units:,}"),
-        (f"arms: {', '.join(arms_in_words(manifest))}", str(len(manifest.arms))),
+        (about.units, f"{manifest.n_units:,}"),
+        (f"arms: {', '.join(map(str, manifest.arms))}", str(len(manifest.arms))),
         ("privacy budget", f"ε = {rounded_up(manifest.guarantee.epsilon)}"),
+        *([("published", str(about.released_on))] if about.released_on else []),
     ]
-    if about.released_on:
-        numbers.append(("published", str(about.released_on)))
     said = [Paragraph(about.description)] if about.description else []
-    ask = f"Questions: {about.contact}. " if about.contact else ""
-    below = Paragraph(f"{ask}Corrections, if any, are in {code(ERRATA)}.", "soft")
-    return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), *said, below])
+    glance = Facts(list(_at_a_glance(view)))
+    return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), *said, glance])
+
+
+def _at_a_glance(view: FolderView) -> Iterator[tuple[str, str]]:
+    """What is asked first: whom to ask, what is allowed, what can be seen, and how."""
+    about = view.manifest.provenance
+    asked = (
+        ("Questions to", about.contact),
+        ("Approved by", about.approved_by),
+        ("License", about.licence or "not stated: ask before sharing"),
+    )
+    yield from ((name, text) for name, text in asked if text)
+    precision, metric = view.precisions[0], view.metrics[0]
+    tenth = precision.segment(SHOWN_SEGMENT)
+    within = "" if tenth is None else f", {metric.detectable(tenth)} in a 10% segment"
+    change = f"{metric.detectable(precision.overall)} among all {about.units}"
+    yield "Detectable", f"a change in {code(metric.name)} of {change}{within}"
+    yield "Get effects", code("clusterdp estimate .")
+    yield "Corrections", f"in {code(ERRATA)}, if there are any"
 
 
 def protection(view: FolderView) -> Section:
@@ -132,7 +145,7 @@ def protection(view: FolderView) -> Section:
         f"{strong(f'Protected: the {stated.protected} of every {stated.unit}')} "
         f"({cluster}{view.outcomes}), all of them together{observed}. {stated.plain}"
     )
-    caption = "How sure a reader who is undecided about one unit can become."
+    caption = f"How sure a reader who is undecided about one {stated.unit} can become."
     bar = [Chart(sure_chart(stated.at_most), caption)] if stated.at_most else []
     header = ("sure before", "sure after, at least", "sure after, at most")
     table = Table("How sure a reader can become", [header, *stated.bounds()])
@@ -146,19 +159,19 @@ def protection(view: FolderView) -> Section:
 
 def _composition(manifest: Manifest) -> str:
     """What other releases about the same units add."""
-    spent = manifest.provenance.spent_before
+    spent, units = manifest.provenance.spent_before, manifest.provenance.units
     if spent is None:
         return (
-            "These limits are for this folder only. Other releases about the same units add to "
+            f"These limits are for this folder only. Other releases about the same {units} add to "
             "them; no ledger tracked them."
         )
     if not spent.epsilon:
         return (
             "These limits are for this folder only. The owner's ledger had no earlier release "
-            "about these units; later ones add to them."
+            f"about these {units}; later ones add to them."
         )
     return (
-        f"{strong('This is not the only release about these units.')} Earlier ones had spent "
+        f"{strong(f'This is not the only release about these {units}.')} Earlier ones had spent "
         f"ε = {rounded_up(spent.epsilon)} when this one began, and add to these limits."
     )
 
@@ -166,22 +179,20 @@ def _composition(manifest: Manifest) -> str:
 def measurement(view: FolderView) -> Section:
     """Outcomes, combinations, metrics; who was asked; and notes."""
     manifest = view.manifest
-    parts: list[Part] = []
-    if manifest.terms.has_pilot:
-        parts.append(
-            Paragraph(
-                "Declared ranges were narrowed by a pilot: a noisy histogram of all units. It took "
-                f"part of ε and is published in {code(PILOT)}."
-            )
-        )
+    unit, units = manifest.provenance.unit, manifest.provenance.units
+    pilot = Paragraph(
+        f"Declared ranges were narrowed by a pilot: a noisy histogram of all {units}. It took part "
+        f"of ε and is published in {code(PILOT)}."
+    )
     measured = [text for question in manifest.questions for text in question_texts(question)]
-    parts.append(Items([*measured, *missing_texts(view.columns), *view.notes]))
+    parts: list[Part] = [pilot] if manifest.terms.has_pilot else []
+    parts.append(Items([*measured, *missing_texts(view.columns, view.units), *view.notes]))
     asked = asked_texts(manifest)
     if asked:
         several = (
-            "Each unit's row answers one question. Which one is public and was drawn by a hash. "
+            f"Each {unit}'s row answers one question. A public hash of the id chose it. "
             "Debiased columns of other questions are empty. A mean that skips empty fields is "
-            f"unbiased. Noisy sums cover all units. In {code(CELLS)}, columns of the second "
+            f"unbiased. Noisy sums cover all {units}. In {code(CELLS)}, columns of the second "
             f"question end with {code('_2')}."
         )
         parts += [Paragraph(several), Items(asked, is_ordered=True)]
@@ -198,7 +209,8 @@ def exact_and_private(view: FolderView) -> Section:
     if manifest.labels:
         protected = manifest.terms.guarantee.statement().protected
         known = f"Arms are exact; all that depends on {protected}"
-    told = Paragraph(f"There are no rows of units. {known} has noise.")
+    units = manifest.provenance.units
+    told = Paragraph(f"The release has no rows of {units}. {known} has noise.")
     return Section(heading, [told], "columns")
 
 
@@ -209,21 +221,25 @@ def usage(view: FolderView) -> Section:
         label = "clusterdp: effects with intervals"
         return Section(heading, [Code(label, verify.rstrip("\n"))], "use")
     label = "clusterdp: effects with intervals, compared within clusters, in any segment"
-    paragraphs = [*_design_texts(view), _recipe_text(view)]
     if view.levels:
         label = "clusterdp: effects with intervals, more precisely than from rows alone"
     commands = (
         f"{verify}clusterdp estimate . --by COLUMN\n"
         "clusterdp calibrate . --out ../rows.parquet  # for other tools"
     )
-    parts: list[Part] = [*map(Paragraph, paragraphs), *recipes(view.manifest, view.rows)]
-    parts += [*sum_queries(view.manifest, view.rows), Code(label, commands, "sh")]
-    return Section(heading, parts, "use")
+    snippets = [
+        Paragraph(_recipe_text(view)),
+        *recipes(view.manifest, view.rows),
+        *sum_queries(view.manifest, view.rows),
+    ]
+    other = Section("Without clusterdp: SQL, pandas and R", snippets, is_folded=True)
+    texts = map(Paragraph, _design_texts(view))
+    return Section(heading, [Code(label, commands, "sh"), *texts, other], "use")
 
 
 def _design_texts(view: FolderView) -> Iterator[str]:
     """What a mean of a debiased column is, and what the design of the experiment asks for."""
-    manifest, columns = view.manifest, view.columns
+    manifest, columns, about = view.manifest, view.columns, view.manifest.provenance
     clipped = manifest.clip or columns.outcomes[0] in view.manifest.terms.spaces[0].declared.numbers
     true = "the clipped outcome" if clipped else "the true outcome"
     true += ", 0 where it is missing" * (columns.outcomes[0] in columns.missing)
@@ -231,21 +247,22 @@ def _design_texts(view: FolderView) -> Iterator[str]:
     spread = "and so any ordinary standard error, " if group is None else ""
     yield (
         f"{strong(f'A mean of {code(columns.debiased[0])} is an unbiased mean of {true}')}, over "
-        "all units or over any group of them that was not chosen by looking at outcomes. Use it "
-        f"like any outcome; its spread, {spread}includes the noise of privacy. It is right for "
-        "means and for nothing else, and values can lie far outside the range of outcomes."
+        f"all {about.units} or over any group of them not chosen by looking at outcomes. Use it "
+        f"like any outcome; its spread, {spread}includes privacy noise. It is right for means "
+        "only, and values can lie far outside the range of outcomes."
     )
     if cluster is not None and manifest.assignment is None:
         yield (
             f"{strong(f'Compare arms within {code(cluster)}.')} Plain means of arms mix the effect "
             "with differences between clusters, if arms have different shares in them. In the "
-            "recipes units have weights, so that every arm represents the same mix of clusters."
+            f"recipes {about.units} have weights, so that every arm represents the same mix of "
+            "clusters."
         )
     if group is not None:
         yield (
-            f"{strong(f'Arms were assigned by {code(group)}, not unit by unit.')} Standard errors "
-            "must be of how its groups differ, as in the recipes. Other tools need standard errors "
-            f"clustered by {code(group)}; those of single units are far too small."
+            f"{strong(f'Arms were assigned by {code(group)}, not by {about.unit}.')} Standard "
+            "errors must measure how groups differ, as in the recipes. Other tools need errors "
+            f"clustered by {code(group)}; standard errors by {about.unit} are far too small."
         )
     if manifest.assignment is not None:
         yield (
@@ -263,10 +280,9 @@ def _recipe_text(view: FolderView) -> str:
     if not view.levels:
         return about
     return (
-        f"{about} These snippets use rows alone, and are less exact than what can be seen below: "
-        "that needs the noisy statistics beside the rows, too. "
-        f"{code('clusterdp estimate')} uses both. {code('clusterdp calibrate')} writes rows that "
-        "were moved by the sums, for other tools."
+        f"{about} These snippets use rows only, so they are less precise than the table below. "
+        f"{code('clusterdp estimate')} also uses the noisy statistics. "
+        f"{code('clusterdp calibrate')} writes rows calibrated to them, for other tools."
     )
 
 
@@ -288,13 +304,15 @@ def restrictions(view: FolderView) -> Section:
 
 def visible_effects(view: FolderView) -> Section:
     """Minimum detectable effects, in short and metric by metric."""
-    seen = view.seen
     several = "With several arms, numbers are for the least precise one. "
     about = (
-        f"{seen.assumed} {several * (len(view.manifest.arms) > 2)}Effects on shares are in "
+        f"{view.assumed} {several * (len(view.manifest.arms) > 2)}Effects on shares are in "
         "percentage points (pp)."
     )
-    parts: list[Part | Section] = [seen.mde(), Paragraph(about, "soft")]
+    shown = view.mde()
+    if any(UNSEEN in row for row in shown.rows):
+        about += f" “{UNSEEN}”: not even the largest possible change is detectable."
+    parts: list[Part | Section] = [shown, Paragraph(about, "soft")]
     grouped_by = join_names([" × ".join(level) for level in view.levels if level])
     if grouped_by:
         text = (
@@ -302,42 +320,13 @@ def visible_effects(view: FolderView) -> Section:
             "precise than in other segments of their size."
         )
         parts.append(Paragraph(text))
-    pairs = zip(seen.precisions, seen.metrics, seen.tables(), strict=True)
-    for precision, metric, rows in pairs:
+    for index, (precision, metric) in enumerate(zip(view.precisions, view.metrics, strict=True)):
+        rows = visible_rows(view.targets, metric, index, view.units)
         table = Table(f"Minimum detectable effect on {metric.name}", rows)
-        parts.append(Section(code(metric.name), [*_chart(metric, precision), table]))
+        heading = f"{code(metric.name)} by the size of the segment"
+        drawn: list[Part | Section] = [*detectable_chart(metric, precision, view.units), table]
+        parts.append(Section(heading, drawn, is_folded=index > 0))
     return Section("What you can detect", parts, "see")
-
-
-def _chart(metric: ShownMetric, precision: ExpectedVariance) -> list[Chart]:
-    """Detectable effects against the share of a segment; nothing where there are no rows."""
-    shares = [float(share) for share in np.geomspace(*_SHARES, _N_POINTS)]
-    found = [one for share in shares if (one := precision.segment(share)) is not None]
-    if not found:
-        return []
-    # No line goes beyond what is possible.
-    unit = 100 if metric.is_share else 1
-    ours = [unit * min(one.detectable_effect, one.largest_effect) for one in found]
-    true = [unit * min(one.detectable_without_privacy, one.largest_effect) for one in found]
-    tenth = precision.segment(_TENTH)
-    told = f"All units: {metric.detectable(precision.overall)}."
-    cost = "The gap between the lines is the cost of privacy. Log scales."
-    if tenth is not None:
-        told += f" A 10% segment: {metric.detectable(tenth)}."
-        factor = tenth.detectable_effect / tenth.detectable_without_privacy
-        cost = f"Privacy costs a factor of {factor:.1f} in a 10% segment. {cost}"
-    drawing = line_chart(
-        [ChartLine("this release", shares, ours, true), ChartLine("no privacy", shares, true)],
-        Axis("segment, as a share of all units", Logarithmic.over(shares), "{:.0%}".format),
-        Axis(
-            f"MDE on {metric.name}{', percentage points' * metric.is_share}",
-            Logarithmic.over([*ours, *true]),
-        ),
-        title=f"Minimum detectable effect on {metric.name}, by the size of the segment",
-        description=told,
-        gap="cost of privacy",
-    )
-    return [Chart(drawing, cost)]
 
 
 def origin(view: FolderView) -> Section:
@@ -365,10 +354,8 @@ def citation(view: FolderView) -> Section | None:
         "User-level results of a randomized experiment under label differential privacy, "
         f"epsilon = {rounded_up(manifest.guarantee.epsilon)}; {manifest.software}"
     )
-    fields = {"title": title}
-    if day is not None:
-        fields |= {"year": year, "month": str(day.month)}
-    fields |= {"howpublished": what, "note": f"Fingerprint {mark}"}
+    dated = {} if day is None else {"year": year, "month": str(day.month)}
+    fields = {"title": title, **dated, "howpublished": what, "note": f"Fingerprint {mark}"}
     lines = [
         f"  {name} = {{{''.join(_IN_BIBTEX.get(letter, letter) for letter in text)}}},"
         for name, text in fields.items()
@@ -425,7 +412,7 @@ def overview(view: FolderView) -> list[Part]:
     if manifest.n_clusters:
         clusters = f", {counted(manifest.n_clusters, 'cluster')} ({manifest.columns.cluster})"
     size = (
-        f"{counted(manifest.n_units, 'unit')} ({manifest.columns.unit}), "
+        f"{counted(manifest.n_units, about.unit)} ({manifest.columns.unit}), "
         f"{counted(len(manifest.arms), 'arm')} ({manifest.columns.arm}: {arms}){clusters}"
     )
     published = columns.published if terms.releases_rows else columns.cell
@@ -433,35 +420,47 @@ def overview(view: FolderView) -> list[Part]:
     pairs = [
         ("Public", ", ".join(name for name in published if name not in private)),
         ("Randomized", ", ".join(name for name in published if name in private)),
-        ("Privacy", str(terms.guarantee)),
+        ("Privacy", str(terms.guarantee.statement(about.unit))),
         *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
     ]
-    notes = [Facts([], view.notes)] if view.notes else []
     shown = Facts([(name, text) for name, text in pairs if text])
-    return [Paragraph(f"{what}{day}"), Paragraph(size), view.seen.mde(), shown, *notes]
+    return [
+        Paragraph(f"{what}{day}"),
+        Paragraph(size),
+        view.mde(),
+        shown,
+        *as_notes(view.notes),
+    ]
 
 
 def particulars(view: FolderView) -> list[Part | Section]:
     """What reviewers ask for: outcomes, mechanisms, breakdowns, files."""
     manifest, terms = view.manifest, view.manifest.terms
     declared = [question.outcomes.declared for question in manifest.questions]
-    pairs = []
-    for outcome in (one for each in declared for one in each.outcomes):
-        values = f"{parse_space(outcome.space).in_words}{', or missing' * outcome.may_be_missing}"
-        pairs.append(("Outcome", f"{outcome.name}: {values}"))
-    pairs += [("Constraint", text) for each in declared for text in each.constraints]
-    pairs += [("Metric", text) for each in declared for text in each.metrics]
-    if terms.labels is not None:
-        spent, whole = terms.labels.guarantee().epsilon, manifest.guarantee.epsilon
-        pairs.append(("Private clusters", f"take {spent:g} of ε = {whole:g}"))
-    pairs += list(_mechanism_facts(manifest))
-    for one in manifest.breakdowns:
-        groups = counted(len(one.sizes), "group")
-        pairs.append(("Breakdown", f"{', '.join(one.columns)} ({groups})"))
-    pairs += [("Folds", str(manifest.folds))] if manifest.folds > 1 else []
+    outcomes = [one for each in declared for one in each.outcomes]
+    values = [
+        f"{parse_space(one.space).in_words}{', or missing' * one.may_be_missing}"
+        for one in outcomes
+    ]
+    private = "" if terms.labels is None else f"{terms.labels.guarantee().epsilon:g}"
+    breakdowns = [
+        f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
+        for one in manifest.breakdowns
+    ]
     files = (f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items())
-    pairs += [("Files", ", ".join(files)), ("Written by", manifest.software)]
-    return [Facts(pairs), *visible_effects(view).parts[1:]]
+    pairs = [
+        *(("Outcome", f"{one.name}: {told}") for one, told in zip(outcomes, values, strict=True)),
+        *(("Constraint", text) for each in declared for text in each.constraints),
+        *(("Metric", text) for each in declared for text in each.metrics),
+        ("Private clusters", private and f"take {private} of ε = {manifest.guarantee.epsilon:g}"),
+        *_mechanism_facts(manifest),
+        *(("Breakdown", text) for text in breakdowns),
+        ("Folds", str(manifest.folds) if manifest.folds > 1 else ""),
+        ("Files", ", ".join(files)),
+        ("Written by", manifest.software),
+    ]
+    told = Facts([(name, text) for name, text in pairs if text])
+    return [told, *visible_effects(view).parts[1:]]
 
 
 def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -470,11 +469,10 @@ def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
         mechanism = question.mechanism
         numbers = mechanism.parameters(space).items()
         whole = f"{mechanism.name} ({', '.join(f'{name} {value:.6g}' for name, value in numbers)})"
-        if len(manifest.questions) == 1:
-            yield "Mechanism", whole
-        else:
-            asked = f"asked of {mechanism.asked_share:.1%} of units"
-            yield "Question", f"{', '.join(question.names)}: {asked}, {whole}"
+        of = f"{mechanism.asked_share:.1%} of {manifest.provenance.units}"
+        asked = f"{', '.join(question.names)}: asked of {of}"
+        is_only = len(manifest.questions) == 1
+        yield ("Mechanism", whole) if is_only else ("Question", f"{asked}, {whole}")
 
 
 def _size(n_bytes: int) -> str:

@@ -32,7 +32,7 @@ from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, most_unpacked
 from clusterdp.published.manifest import plain, unseal
-from clusterdp.published.notes import release_notes
+from clusterdp.published.notes import ReleaseNote, release_notes
 from clusterdp.published.release import Release
 from clusterdp.published.tables import (
     WEIGHT,
@@ -68,13 +68,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.mechanisms.draw import Question, ReleasedQuestion
-    from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.published.manifest import BeforePilot, Manifest
+    from clusterdp.published.manifest import Manifest
     from clusterdp.spec.columns import Columns
-    from clusterdp.statistics.pilot import DrawnPilot
     from clusterdp.storage.reading import Files
 
-    # The tables of a question by what their rows are of: cells (None), everyone, or groups.
+    # The tables of a question by what their rows cover: cells (None), everyone, or groups.
     Levels = dict[tuple[str, ...] | None, pl.DataFrame]
 
 
@@ -90,12 +88,9 @@ def read_errata(folder: Files) -> list[str]:
         return []
     if (folder.size(ERRATA) or 0) > _MOST_BYTES:
         return [f"{ERRATA} is too large to be shown; open it yourself"]
-    content = folder.read(ERRATA, _MOST_BYTES)
     try:
-        text = None if content is None else content.decode()
+        text = (folder.read(ERRATA, _MOST_BYTES) or b"").decode()
     except UnicodeDecodeError:
-        text = None
-    if text is None:
         return [f"{ERRATA} cannot be read as text"]
     lines = text.removeprefix(_HEAD).splitlines()
     return [plain_text(line.strip().removeprefix("- ")) for line in lines if line.strip()]
@@ -121,7 +116,7 @@ def _is_file(folder: Files) -> bool:
     return folder.size(ERRATA) is not None and not folder.is_link(ERRATA)
 
 
-# What is read as a whole has no more bytes: pages, and tables beside the rows.
+# What is read as a whole has no more bytes: pages, and tables next to the rows.
 _MOST_OF_PAGE, _MOST_OF_TABLE = 2**26, 2**32
 # Nor more rows or, at 8 bytes each, values.
 _MOST_ROWS, _MOST_VALUES = 10_000_000, _MOST_OF_TABLE // 8
@@ -133,10 +128,10 @@ def read_release(path: str | os.PathLike[str]) -> Release:
     `units` is a Polars query over the folder, so that releases larger than memory can be used.
 
     Args:
-        path: A folder on a disk, or in a store (`s3://bucket/folder`).
+        path: A folder on disk or in object storage (`s3://bucket/folder`).
 
     Raises:
-        FormatError: If the folder is not a release, or was damaged or edited, or a store cannot be
+        FormatError: If the folder is not a release, or was damaged or edited, or storage cannot be
             reached.
     """
     return read_files(open_folder(path))[0]
@@ -151,7 +146,9 @@ def read_files(folder: Files) -> tuple[Release, Manifest]:
     """As `read_release`, of a folder that is open; and its manifest."""
     manifest = _unsealed(folder)
     check_sizes(folder, manifest)
-    _check_sums(folder, manifest)
+    for name, stated in manifest.files.items():
+        if folder.sum(name).sha256 != stated.sha256:
+            raise FormatError(f"{folder}/{name} was changed since it was published")
     import polars as pl
 
     # Polars panics over some damaged files.
@@ -195,7 +192,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         if of_groups is not None:
             levels |= read_totals(of_groups, arms, question, layout)
         questions.append(_read_question(question, levels, channel, layout))
-    notes = release_notes(manifest, layout, [question.channel for question in questions])
+    remarks = release_notes(manifest, layout, [question.channel for question in questions])
     units = None
     if terms.releases_rows:
         names = unit_files(manifest)
@@ -209,8 +206,15 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         guarantee=terms.guarantee,
         columns=columns,
         layout=layout,
-        notes=(*notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
-        pilots=tuple(map(_read_pilot, pilots, terms.mechanisms, manifest.before_pilot)),
+        remarks=(*remarks, *(ReleaseNote(f"{ERRATA}: {one}") for one in read_errata(folder))),
+        pilots=tuple(
+            None
+            if table is None or mechanism.pilot is None or before is None
+            else mechanism.pilot.read(table, pilot_space(before.outcomes.declared.declared()))
+            for table, mechanism, before in zip(
+                pilots, terms.mechanisms, manifest.before_pilot, strict=True
+            )
+        ),
         asking=manifest.asking,
         response=manifest.labels,
         assignment=manifest.assignment,
@@ -219,7 +223,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
 
 
 def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
-    """The tables that may be beside the cells, and whether each question has one."""
+    """The tables that may be next to the cells, and whether each question has one."""
     mechanisms = manifest.terms.mechanisms
     return {
         TOTALS: [has_totals(one) for one in mechanisms],
@@ -229,13 +233,13 @@ def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
 
 
 def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
-    """A table beside the rows, of at most so many rows."""
+    """A table next to the rows, with at most so many rows."""
     import polars as pl
 
     content = folder.read(name, _MOST_OF_TABLE) or b""
     n_rows, n_values, unpacked = ParquetBytes.in_memory(name, content).table_size()
     if n_rows > most_rows or n_values > _MOST_VALUES:
-        raise FormatError(f"{name} has more rows or values than such a release has")
+        raise FormatError(f"{name} has more rows or values than a release can have")
     if unpacked > most_unpacked(n_values):
         raise FormatError(f"{name} {LONG_VALUES}")
     return pl.read_parquet(io.BytesIO(content))
@@ -249,7 +253,7 @@ def _read_question(
     if WEIGHT in cells and not np.array_equal(
         cells[WEIGHT].to_numpy(), mechanism.total_weights(layout).ravel()
     ):
-        raise FormatError(f"the weights in {CELLS} do not follow from the sizes of cells")
+        raise FormatError(f"the weights in {CELLS} do not match the sizes of cells")
     statistics = tuple(
         one.read(levels[one.level], mechanism.layout_of(one, layout), space)
         for one in mechanism.statistics
@@ -258,14 +262,6 @@ def _read_question(
     if mechanism.releases_rows:
         channel = question.rows.read(cells, channels, layout, space, histogram_of(statistics))
     return question.released(statistics, channel)
-
-
-def _read_pilot(
-    table: pl.DataFrame | None, mechanism: Mechanism, before: BeforePilot | None
-) -> DrawnPilot | None:
-    if table is None or mechanism.pilot is None or before is None:
-        return None
-    return mechanism.pilot.read(table, pilot_space(before.outcomes.declared.declared()))
 
 
 def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> Layout:
@@ -282,13 +278,17 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
     )
     layout.check()
     _check_clusters(layout, manifest)
-    if (layout.n_units, layout.n_clusters) != (manifest.n_units, manifest.n_clusters):
-        raise FormatError(f"{CELLS} and {MANIFEST} disagree on the number of units or clusters")
-    by_arm = layout.sizes.sum(axis=0)
-    if any(not np.array_equal(one.sizes.sum(axis=0), by_arm) for one in layout.breakdowns):
-        raise FormatError(f"{CELLS} and {MANIFEST} disagree on the sizes of breakdowns")
-    if repr([plain(arm) for arm in arms]) != repr(list(manifest.arms)):
-        raise FormatError(f"{CELLS} and {MANIFEST} disagree on the arms")
+    stated, by_arm = (manifest.n_units, manifest.n_clusters), layout.sizes.sum(axis=0)
+    agreed = {
+        "the number of units or clusters": (layout.n_units, layout.n_clusters) == stated,
+        "the sizes of breakdowns": all(
+            np.array_equal(one.sizes.sum(axis=0), by_arm) for one in layout.breakdowns
+        ),
+        "the arms": repr([plain(arm) for arm in arms]) == repr(list(manifest.arms)),
+    }
+    for what, agrees in agreed.items():
+        if not agrees:
+            raise FormatError(f"{CELLS} and {MANIFEST} disagree on {what}")
     return layout
 
 
@@ -319,19 +319,23 @@ def _check_columns(
         raise FormatError("the files of rows differ in their columns")
     if list(given) != expected:
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
-    wanted = {name: cells[name] for name in columns.cell}
-    wanted |= {FOLD: pl.Int32()} if columns.folds > 1 else {}
-    wanted |= {QUESTION: pl.String()} if columns.question_names else {}
-    wanted[RESPONSE] = pl.Int32()
-    wanted |= dict.fromkeys(columns.debiased, pl.Float64())
-    wrong = [name for name, kind in wanted.items() if given[name] != kind]
-    if not holds_ids(given[columns.unit]):
-        wrong.append(columns.unit)
-    cut_by = (name for names in columns.breakdowns for name in names)
-    wrong += [name for name in cut_by if not holds_groups(given[name])]
-    wrong += [name for name in columns.kept if not is_publishable(given[name])]
+    # Of folds and questions, if there are any: nothing else has their names.
+    types = {
+        **{name: cells[name] for name in columns.cell},
+        FOLD: pl.Int32(),
+        QUESTION: pl.String(),
+        RESPONSE: pl.Int32(),
+        **dict.fromkeys(columns.debiased, pl.Float64()),
+    }
+    held = [
+        (columns.unit, holds_ids),
+        *((name, holds_groups) for names in columns.breakdowns for name in names),
+        *((name, is_publishable) for name in columns.kept),
+    ]
+    wrong = [name for name, kind in given.items() if types.get(name, kind) != kind]
+    wrong += [name for name, holds in held if not holds(given[name])]
     if wrong:
-        raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
+        raise FormatError(f"column {wrong[0]!r} of the rows has an unexpected type")
 
 
 def unit_files(manifest: Manifest) -> list[str]:
@@ -367,9 +371,3 @@ def _check_names(manifest: Manifest) -> None:
     parts = {f"{UNIT_PARTS}/part-{number:05}.parquet" for number in range(len(rows))}
     if rows not in ({UNITS}, parts):
         raise FormatError(f"{MANIFEST} names a file that is not part of a release")
-
-
-def _check_sums(folder: Files, manifest: Manifest) -> None:
-    for name, stated in manifest.files.items():
-        if folder.sum(name).sha256 != stated.sha256:
-            raise FormatError(f"{folder}/{name} was changed since it was published")

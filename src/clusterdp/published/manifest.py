@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
-from clusterdp._text import is_plain
+from clusterdp._text import held_texts, is_plain
 from clusterdp._version import __version__
 from clusterdp.cells.assignment import (
     AssignmentProbs,
@@ -42,10 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.spec.columns import Aggregates
     from clusterdp.spec.spec import ReleaseSpec
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 6
+FORMAT, FORMAT_VERSION = "clusterdp release", 7
 Label = bool | int | float | str
 T = TypeVar("T")
 # No more than a name and a version: it is shown as it is.
@@ -106,19 +108,21 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         arm_shares: The planned share of each arm; None if none was declared.
         n_units: How many units there are.
         n_clusters: How many clusters; 0 without clusters.
-        breakdowns: What effects are going to be cut by.
+        breakdowns: What analysts will segment by.
         folds: How many folds units are in.
         assigned: The groups that were assigned to arms as a whole; None if units were.
         row_order: How rows are ordered; None without rows.
         questions: What was published of each question.
         asking: How units are asked one of several; None where there is one question, or no rows.
         labels: The response that private clusters went through; None where clusters are public.
-        assignment: The declared probabilities of arms by label; None if they are alike, or clusters
+        assignment: The declared probabilities of arms by label; None if they are equal, or clusters
             are public.
         before_pilot: What was declared before a pilot, question by question; None where there was
             none.
         expected: What the owner expected outcomes of each question to be like, see `Expected`; None
             where nothing was declared.
+        rounding: The variance that rounding numbers to their grids then adds to each metric of each
+            question: what is expected is of rounded numbers.
         guarantee: What all questions cost together.
         pooling: What was pooled into one cluster; None if nothing was.
         aggregates: How several rows of a unit became one, by outcome; empty if each had one.
@@ -147,6 +151,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
     assignment: AssignmentProbs | None
     before_pilot: tuple[BeforePilot | None, ...]
     expected: tuple[Expected | None, ...]
+    rounding: tuple[tuple[float, ...], ...]
     guarantee: Guarantee
     pooling: Pooling | None
     aggregates: dict[str, Rule]
@@ -172,13 +177,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         terms = spec.terms
         return cls(
             software=software_name(),
-            columns=ColumnNames(
-                unit=columns.unit,
-                arm=columns.arm,
-                cluster=columns.cluster,
-                randomization_unit=columns.randomization_unit,
-                kept=columns.kept,
-            ),
+            columns=msgspec.convert(columns, ColumnNames, from_attributes=True),
             arms=tuple(plain(arm) for arm in layout.arms),
             control=plain(layout.arms[layout.control]),
             arm_shares=layout.arm_shares,
@@ -200,6 +199,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             labels=terms.labels,
             assignment=spec.clusters.probs(layout),
             expected=tuple(one.expected for one in spec.questions),
+            rounding=tuple(one.rounding for one in spec.questions),
             before_pilot=tuple(
                 None
                 if one.declared is None
@@ -240,7 +240,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
 
     @property
     def true_cluster(self) -> str | None:
-        """The private cluster that noisy labels are of; None where clusters are public."""
+        """The private cluster behind the noisy labels; None where clusters are public."""
         return None if self.labels is None else (self.columns.cluster or "").removesuffix(NOISY)
 
     def to_breakdowns(self) -> tuple[Breakdown, ...]:
@@ -253,7 +253,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         for one in self.breakdowns:
             sizes = np.array(one.sizes, dtype=np.int64)
             n_groups = math.prod(map(len, one.labels))
-            sound = len(one.labels) == len(one.columns) and all(map(_are_distinct, one.labels))
+            are_distinct = all(len(set(labels)) == len(labels) > 0 for labels in one.labels)
+            sound = len(one.labels) == len(one.columns) and are_distinct
             sound = sound and sizes.shape == (n_groups, len(self.arms)) and sizes.min() >= 0
             _hold("'breakdowns'", sound=sound)
             found.append(Breakdown(columns=one.columns, labels=one.labels, sizes=sizes))
@@ -265,13 +266,6 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         return _with_checksum(msgspec.structs.replace(self, files=listed))
 
 
-class _Head(Struct, frozen=True):
-    """As much of a manifest as is read to know its format."""
-
-    format: str | None = None
-    format_version: int | None = None
-
-
 def unseal(content: bytes) -> Manifest:
     """The manifest of a file, checked against its own checksum and against itself.
 
@@ -280,29 +274,31 @@ def unseal(content: bytes) -> Manifest:
             states.
     """
     foreign = "manifest.json is not the manifest of a clusterdp release"
-    head = _decode(content, _Head, foreign)
-    if head.format != FORMAT:
+    head = _decode(content, dict[str, Any], foreign)
+    version = head.get("format_version")
+    if head.get("format") != FORMAT or not isinstance(version, int | None):
         raise FormatError(foreign)
-    if head.format_version != FORMAT_VERSION:
-        newer = head.format_version is None or head.format_version > FORMAT_VERSION
+    if version != FORMAT_VERSION:
+        newer = version is None or version > FORMAT_VERSION
         remedy = "upgrade clusterdp" if newer else "read it with the version that wrote it"
         raise FormatError(
-            f"the folder has format {head.format_version}, this software reads format "
-            f"{FORMAT_VERSION}; {remedy}"
+            f"the folder has format {version}, this software reads format {FORMAT_VERSION}; "
+            f"{remedy}"
         )
     manifest = _decode(content, Manifest, "manifest.json is inconsistent")
     if _with_checksum(manifest) != content:
         raise FormatError("manifest.json was edited after it was published")
-    if not all(is_plain(letter) for text in _texts(manifest) for letter in text):
+    if not all(
+        is_plain(letter) for text in held_texts(msgspec.to_builtins(manifest)) for letter in text
+    ):
         raise FormatError("manifest.json has text with control characters")
     manifest.terms.check()
-    _check_labels(manifest)
-    _check_expected(manifest)
-    _check_assignment(manifest)
-    names = set(manifest.terms.outcome_names)
-    _hold("'aggregates'", sound=not manifest.aggregates or set(manifest.aggregates) == names)
-    _check_before_pilot(manifest)
-    _check_asking(manifest)
+    try:
+        columns = manifest.named_columns
+    except ClusterDPError as error:
+        raise FormatError(f"manifest.json describes no release of ours: {error}") from None
+    for keys, sound in chain(_design_claims(manifest, columns), _question_claims(manifest)):
+        _hold(keys, sound=sound)
     return manifest
 
 
@@ -322,70 +318,61 @@ def _with_checksum(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(signed), indent=2) + b"\n"
 
 
-def _texts(content: Any) -> Iterator[str]:
-    """Every text in a manifest, at any depth."""
-    held = msgspec.to_builtins(content) if isinstance(content, Struct) else content
-    if isinstance(held, str):
-        yield held
-    elif isinstance(held, dict | list | tuple):
-        for one in (*held, *held.values()) if isinstance(held, dict) else held:
-            yield from _texts(one)
-
-
-def _check_labels(manifest: Manifest) -> None:
-    try:
-        columns = manifest.named_columns
-    except ClusterDPError as error:
-        raise FormatError(f"manifest.json describes no release of ours: {error}") from None
-    arms, has_order = manifest.arms, manifest.row_order is not None
-    _hold("'columns' and 'breakdowns'", sound=columns.kept == manifest.columns.kept)
-    _hold("'control'", sound=repr(manifest.control) in map(repr, arms))  # not "0" where 0 is an arm
-    is_ordered = has_order == manifest.terms.releases_rows
-    _hold("'arms' and 'row_order'", sound=len(arms) >= 2 and is_ordered)
-
-
 def _hold(keys: str, *, sound: bool) -> None:
     """Raise a FormatError that names some keys unless what they state is sound."""
     if not sound:
         raise FormatError(f"manifest.json is inconsistent: see {keys}")
 
 
-def _check_assignment(manifest: Manifest) -> None:
-    labels, probs, n_arms = manifest.labels, manifest.assignment, len(manifest.arms)
+def _design_claims(manifest: Manifest, columns: Columns) -> Iterator[tuple[str, bool]]:
+    """What is stated of columns, arms and clusters: its keys, and whether it can be so."""
+    arms, named, has_order = manifest.arms, manifest.columns, manifest.row_order is not None
+    yield "'columns' and 'breakdowns'", columns.kept == named.kept
+    yield "'control'", repr(manifest.control) in map(repr, arms)  # not "0" where 0 is an arm
+    is_ordered = has_order == manifest.terms.releases_rows
+    yield "'arms' and 'row_order'", len(arms) >= 2 and is_ordered
+    labels, probs, shares = manifest.labels, manifest.assignment, manifest.arm_shares
     n_labels = 0 if labels is None else labels.n_labels
-    noisy, shares = f"{manifest.true_cluster}{NOISY}", manifest.arm_shares
-    groups, by = manifest.assigned, manifest.columns.randomization_unit
-    is_assigned = (groups is None) == (by is None)
-    _hold("'labels' and 'columns'", sound=labels is None or manifest.columns.cluster == noisy)
-    are_probs = probs is None or (n_labels > 0 and are_assignment_probs(probs, n_labels, n_arms))
-    _hold("'assignment'", sound=are_probs)
-    _hold("'arm_shares'", sound=shares is None or are_arm_shares(shares, n_arms))
-    _hold("'assigned'", sound=is_assigned and (groups is None or groups.is_sound(n_arms)))
+    is_noisy = named.cluster == f"{manifest.true_cluster}{NOISY}"
+    yield "'labels' and 'columns'", labels is None or is_noisy
+    are_probs = probs is None or (n_labels > 0 and are_assignment_probs(probs, n_labels, len(arms)))
+    yield "'assignment'", are_probs
+    yield "'arm_shares'", shares is None or are_arm_shares(shares, len(arms))
+    groups, is_assigned = manifest.assigned, named.randomization_unit is not None
+    are_sound = groups is None or groups.is_sound(len(arms))
+    yield "'assigned'", is_assigned == (groups is not None) and are_sound
 
 
-def _check_asking(manifest: Manifest) -> None:
-    terms, rule = manifest.terms, manifest.asking
+def _question_claims(manifest: Manifest) -> Iterator[tuple[str, bool]]:
+    """The same of questions."""
+    terms, aggregates = manifest.terms, manifest.aggregates
+    sizes = [space.n_categories for space in terms.spaces]
+    yield (
+        "'expected'",
+        len(sizes) == len(manifest.expected)
+        and all(
+            kinds is None or _are_probs(kinds, n_categories)
+            for kinds, n_categories in zip(manifest.expected, sizes, strict=True)
+        ),
+    )
+    yield "'aggregates'", not aggregates or set(aggregates) == set(terms.outcome_names)
+    before = manifest.before_pilot
+    yield (
+        "'before_pilot'",
+        [one is not None for one in before] == [one.pilot is not None for one in terms.mechanisms]
+        and all(
+            one is None or one.is_of(question.names)
+            for question, one in zip(manifest.questions, before, strict=True)
+        ),
+    )
     is_asked = len(terms.questions) > 1 and terms.releases_rows
     asked = tuple(one.asked for one in terms.mechanisms) if is_asked else None
-    _hold("'asking'", sound=(None if rule is None else rule.asked) == asked)
-
-
-def _check_before_pilot(manifest: Manifest) -> None:
-    looked = [mechanism.pilot is not None for mechanism in manifest.terms.mechanisms]
-    pairs = zip(manifest.questions, manifest.before_pilot, strict=False)
-    sound = [one is not None for one in manifest.before_pilot] == looked and all(
-        before is None or before.is_of(question.names) for question, before in pairs
+    yield "'asking'", asked == (None if manifest.asking is None else manifest.asking.asked)
+    yield (
+        "'rounding'",
+        len(sizes) == len(manifest.rounding)
+        and all(map(_are_rounding, manifest.rounding, terms.spaces)),
     )
-    _hold("'before_pilot'", sound=sound)
-
-
-def _check_expected(manifest: Manifest) -> None:
-    sizes = [space.n_categories for space in manifest.terms.spaces]
-    sound = len(sizes) == len(manifest.expected) and all(
-        kinds is None or _are_probs(kinds, n_categories)
-        for kinds, n_categories in zip(manifest.expected, sizes, strict=True)
-    )
-    _hold("'expected'", sound=sound)
 
 
 def _are_probs(kinds: Expected, n_categories: int) -> bool:
@@ -395,8 +382,11 @@ def _are_probs(kinds: Expected, n_categories: int) -> bool:
     )
 
 
-def _are_distinct(labels: tuple[str, ...]) -> bool:
-    return len(set(labels)) == len(labels) > 0
+def _are_rounding(rounding: tuple[float, ...], space: Categories) -> bool:
+    """Whether rounding can add such variances to the metrics of a question: it is of numbers."""
+    most = np.ptp(space.metric_values(), axis=1) ** 2 / 4 * space.metric_lattice().is_number
+    added = np.array(rounding)
+    return added.shape == most.shape and bool(((added >= 0) & (added <= most)).all())
 
 
 def plain(label: Any) -> Label:

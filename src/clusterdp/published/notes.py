@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.cells.assignment import pooling_notes
 from clusterdp.mechanisms.draw import disclosure_notes, pilot_notes
@@ -17,9 +17,23 @@ if TYPE_CHECKING:
     from clusterdp.published.manifest import Manifest
 
 
+class ReleaseNote(NamedTuple):
+    """A remark for readers of a release.
+
+    Attributes:
+        text: The remark.
+        outcomes: The outcomes whose effects it is about; None if it is about all effects.
+        is_of_effects: Whether it says what effects are on, or what rows reveal.
+    """
+
+    text: str
+    outcomes: tuple[str, ...] | None = None
+    is_of_effects: bool = True
+
+
 def release_notes(
     manifest: Manifest, layout: Layout, channels: Sequence[Channel | None]
-) -> tuple[str, ...]:
+) -> tuple[ReleaseNote, ...]:
     """What a reader should know: of cells, of rows, of a pilot, and of rows that reveal much.
 
     Args:
@@ -27,17 +41,19 @@ def release_notes(
         layout: Its cells.
         channels: Those of the rows, question by question; None if there are no rows.
     """
+    unit = manifest.provenance.unit
+    # Declared probabilities of arms weigh all labels, those that lack an arm too.
+    pooled = () if manifest.assignment is not None else pooling_notes(layout, manifest.pooling)
+    of_all = (*_label_notes(manifest), *pooled, *aggregation_notes(manifest.aggregates, unit))
     questions = zip(manifest.terms.mechanisms, manifest.terms.spaces, channels, strict=True)
-    disclosed = [note for question in questions for note in disclosure_notes(*question)]
-    return (
-        *_label_notes(manifest),
-        # Declared probabilities of arms weigh all labels, those that lack an arm too.
-        *(() if manifest.assignment is not None else pooling_notes(layout, manifest.pooling)),
-        *aggregation_notes(manifest.aggregates),
+    disclosed = (note for each in questions for note in disclosure_notes(*each, unit=unit))
+    found = (
+        *map(ReleaseNote, of_all),
         *_clip_notes(manifest),
         *_pilot_notes(manifest),
-        *dict.fromkeys(disclosed),
+        *(ReleaseNote(text, is_of_effects=False) for text in disclosed),
     )
+    return tuple(dict.fromkeys(found))
 
 
 def _label_notes(manifest: Manifest) -> tuple[str, ...]:
@@ -47,36 +63,34 @@ def _label_notes(manifest: Manifest) -> tuple[str, ...]:
         return ()
     if manifest.assignment is None:
         note = (
-            f"{cluster} is private, and arms are compared within its noisy labels: this is "
-            "right if arms had the same probabilities in all true clusters, as nothing else "
-            "was declared"
+            f"{cluster} is private, and arms are compared within noisy clusters. Effects are "
+            "unbiased if arms had the same probabilities in all true clusters, as is assumed"
         )
     else:
         note = (
-            f"{cluster} is private, and arms had different probabilities in true clusters, which "
-            "were declared: plain means of arms are biased, also within noisy labels. Means need "
-            "weights (stratified_weight of clusterdp calibrate), as clusterdp estimate has them"
+            f"{cluster} is private, and arms had different probabilities in true clusters, as "
+            "declared. Plain means of arms are biased, also within noisy clusters: use clusterdp "
+            "estimate, or stratified_weight of clusterdp calibrate"
         )
     return (note,)
 
 
-def _clip_notes(manifest: Manifest) -> tuple[str, ...]:
+def _clip_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:
     """Which finite outcomes were clipped. Numbers always are, and labels never."""
     if not manifest.clip:
         return ()
     every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
     return tuple(
-        f"{one.name} is clipped to {one.space.low:g}–{one.space.high:g}."
+        ReleaseNote(f"{one.name} is clipped to {one.space.low:g}–{one.space.high:g}.", (one.name,))
         for one in every
         if isinstance(one.space, OutcomeSpace) and one.space.names is None
     )
 
 
-def _pilot_notes(manifest: Manifest) -> tuple[str, ...]:
-    notes = (
-        note
+def _pilot_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:
+    return tuple(
+        ReleaseNote(text, after.space.declared.names)
         for before, after in zip(manifest.before_pilot, manifest.terms.pairs, strict=True)
         if before is not None
-        for note in pilot_notes(before.outcomes.categories, before.prior, after)
+        for text in pilot_notes(before.outcomes.categories, before.prior, after)
     )
-    return tuple(dict.fromkeys(notes))

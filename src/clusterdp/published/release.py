@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.document.markup import to_html
-from clusterdp.document.model import Facts, Paragraph
+from clusterdp.document.model import Facts, Paragraph, as_notes
 from clusterdp.document.text import to_lines
 
 if TYPE_CHECKING:
     from clusterdp.cells.assignment import AssignmentProbs
     from clusterdp.cells.layout import Layout
     from clusterdp.channels.cluster_response import ClusterResponse
+    from clusterdp.document.model import Part
     from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.privacy.accounting import Guarantee
+    from clusterdp.published.notes import ReleaseNote
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.spec.columns import Columns
     from clusterdp.spec.provenance import Provenance
@@ -23,29 +25,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
-    """Everything that is published, and nothing else: no true outcome, no key.
+    """All that is published: no true outcome, no key.
 
     Attributes:
-        units: One row per unit, in the order of ids: unit, arm, cluster, `response`, and a column
-            such as `clicks_debiased` for each outcome. Of several questions, `question` names the
-            one that a unit was asked; debiased columns of others are null. A frame of the library
-            that was given, without its index or metadata; or None when the mechanism publishes
-            aggregates alone.
+        units: One row per unit, sorted by id: unit, arm, cluster, `response`, and a column
+            such as `clicks_debiased` for each outcome. With several questions, `question` names the
+            one that a unit answered; debiased columns of others are null. A frame of the library
+            that was given, without its index or metadata; None if only aggregates are published.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
-            or the number of the channel. Lists follow the order of categories. In a release of
+            or the number of the randomizer. Lists are in the order of outcome combinations. With
             one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the arm's
             statistics.
         questions: What is published of each question.
         guarantee: What the whole release costs.
         columns: The names of the published columns.
         layout: Clusters, arms and cell sizes.
-        notes: Remarks for readers of this release.
-        provenance: Where it comes from, as far as the owner says it.
-        pilots: The noisy histogram that each question's outcomes were clipped by, or None.
+        remarks: Remarks for readers of this release, each with the outcomes that it is about.
+        provenance: Where it comes from, as stated by the owner.
+        pilots: The pilot histogram of each question, or None.
         asking: How units are asked one of several questions; None where there is one, or no rows.
-        response: The response that private clusters went through, so that what is published of them
-            are labels that units were given; None where clusters are public.
-        assignment: The declared probabilities of arms by label; None if they are alike.
+        response: The randomized response of private clusters, which are published as noisy
+            clusters; None if clusters are public.
+        assignment: The declared probabilities of arms by label; None if they are the same.
     """
 
     units: Any
@@ -54,7 +55,7 @@ class Release:
     guarantee: Guarantee
     columns: Columns
     layout: Layout
-    notes: tuple[str, ...]
+    remarks: tuple[ReleaseNote, ...]
     provenance: Provenance
     pilots: tuple[DrawnPilot | None, ...] = ()
     asking: QuestionRule | None = None
@@ -62,28 +63,33 @@ class Release:
     assignment: AssignmentProbs | None = None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks for readers of this release."""
+        return tuple(one.text for one in self.remarks)
+
+    @property
     def mechanism_names(self) -> str:
         """The names of its mechanisms, each once."""
         return ", ".join(dict.fromkeys(question.mechanism.name for question in self.questions))
 
     def __repr__(self) -> str:
-        return "\n".join([self._title(), *(f"  {line}" for line in to_lines([self._facts()]))])
+        return "\n".join([self._title(), *(f"  {line}" for line in to_lines(self._parts()))])
 
     def _repr_html_(self) -> str:
-        return to_html(Paragraph(self._title()), self._facts())
+        return to_html(Paragraph(self._title()), *self._parts())
 
     def _title(self) -> str:
         return f"Release of {', '.join(self.columns.outcomes)} by {self.mechanism_names}"
 
-    def _facts(self) -> Facts:
+    def _parts(self) -> list[Part]:
         """What was released, what it costs and how to use it."""
-        layout, columns = self.layout, self.columns
+        layout, columns, about = self.layout, self.columns, self.provenance
         arms = [
             f"{arm} (control)" if place == layout.control else str(arm)
             for place, arm in enumerate(layout.arms)
         ]
         facts = {
-            "guarantee": str(self.guarantee),
+            "guarantee": str(self.guarantee.statement(about.unit)),
             "table": layout.in_words,
             **({} if self.response is None else {"private clusters": self.response.in_words}),
             "arms": ", ".join(arms),
@@ -92,10 +98,14 @@ class Release:
                 for question in self.questions
                 for outcome in question.space.declared.outcomes
             },
-            **(self._named_questions() if len(self.questions) > 1 else {}),
         }
+        if len(self.questions) > 1:
+            facts |= {
+                f"question {one.name}": f"asked of {one.mechanism.asked_share:.1%} of {about.units}"
+                for one in self.questions
+            }
         if self.units is None:
-            facts["rows"] = "none; noisy statistics of cells alone"
+            facts["rows"] = "none; noisy statistics of cells only"
         else:
             parts = columns.parts
             named = [
@@ -103,11 +113,4 @@ class Release:
             ]
             facts["columns"] = ", ".join(named)
         facts["to estimate"] = "clusterdp.estimate(release)"
-        return Facts(list(facts.items()), self.notes)
-
-    def _named_questions(self) -> dict[str, str]:
-        """Whom each question is asked."""
-        return {
-            f"question {question.name}": f"asked of {question.mechanism.asked_share:.1%} of units"
-            for question in self.questions
-        }
+        return [Facts(list(facts.items())), *as_notes(self.notes)]

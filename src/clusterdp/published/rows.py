@@ -30,7 +30,7 @@ COUNT = "__clusterdp_count"
 
 
 def scan_units(release: Release) -> pl.LazyFrame:
-    """The released rows as a Polars query, whatever library they came in."""
+    """The released rows as a Polars query, from any library."""
     import narwhals as nw
     import polars as pl
 
@@ -38,8 +38,8 @@ def scan_units(release: Release) -> pl.LazyFrame:
         return release.units
     if is_spark(release.units):
         raise DataError(
-            "the rows of this release are in Spark; to cut, join or adjust them, publish a folder "
-            "(clusterdp release --engine spark) and read it with read_release"
+            "the rows of this release are in Spark; to segment, join or adjust them, publish a "
+            "folder (clusterdp release --engine spark) and read it with read_release"
         )
     units = nw.from_native(release.units).lazy().collect("polars")
     native: pl.DataFrame = units.to_native()
@@ -176,11 +176,11 @@ def check_whole(groups: pl.DataFrame, release: Release, question: ReleasedQuesti
     responses = groups[RESPONSE].to_numpy()
     inside = (responses >= 0) & (responses < possible.shape[-1])
     if not (inside.all() and possible[channel.groups.ravel()[cells], responses].all()):
-        raise DataError("the rows hold responses that their channels do not have")
+        raise DataError("the rows have responses that their randomizers do not have")
     counts = np.zeros(layout.sizes.size, dtype=np.int64)
     np.add.at(counts, cells, groups[COUNT].to_numpy())
     if not np.array_equal(counts, layout.sizes.ravel()):
-        raise DataError("the rows are not as many as the cells of the release say")
+        raise DataError("the number of rows does not match the cells")
 
 
 def released_groups(rows: pl.DataFrame, by: tuple[str, ...], layout: Layout) -> IntArray:

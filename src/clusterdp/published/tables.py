@@ -9,6 +9,7 @@ With one question they are its table as it is. With several, rows begin with the
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,22 +61,15 @@ def cells_table(
             clusters = pl.Series(clusters.name, layout.clusters)
         published.insert(0, clusters[np.repeat(np.arange(n_clusters), n_arms)])
     totals = [one for one in questions[0].statistics if one.level is not None]
-    if totals:  # alike for all questions
+    if totals:  # the same for all questions
         published.append(pl.Series(WEIGHT, totals[0].sum_readings()[0].weights.ravel()))
     for question, ending in zip(questions, question_suffixes(len(questions)), strict=True):
-        published += [one.alias(one.name + ending) for one in _question_columns(question)]
+        of_cells = [one for one in question.statistics if one.level is None]
+        own = [values for one in of_cells for values in one.to_columns()]
+        if question.channel is not None:
+            own += question.channel.cell_columns()
+        published += [one.alias(one.name + ending) for one in own]
     return pl.DataFrame(published)
-
-
-def _question_columns(question: ReleasedQuestion) -> list[pl.Series]:
-    """What is published about the cells of a question."""
-    published: list[pl.Series] = []
-    for statistic in question.statistics:
-        if statistic.level is None:
-            published += statistic.to_columns()
-    if question.channel is not None:
-        published += question.channel.cell_columns()
-    return published
 
 
 def has_totals(mechanism: Mechanism) -> bool:
@@ -117,8 +111,8 @@ def _check_question(cells: pl.DataFrame, columns: Columns, question: Question) -
     """Raise a FormatError unless the columns of a question hold what they should."""
     import polars as pl
 
-    whole = {name: pl.Int64() for name in (SIZE, WEIGHT) if name in cells.columns}
-    expected: dict[str, pl.DataType] = {**whole, **_column_types(question)}
+    expected = _column_types(question)
+    expected |= {name: pl.Int64() for name in (SIZE, WEIGHT) if name in cells.columns}
     sound = {name: cells.schema[name] == kind for name, kind in expected.items()}
     sound |= {name: holds_labels(cells.schema[name]) for name in columns.cell}
     of_cells = [one for one in question.mechanism.statistics if one.level is None]
@@ -130,7 +124,7 @@ def _check_question(cells: pl.DataFrame, columns: Columns, question: Question) -
     for name, right_type in sound.items():
         gaps = name not in may_have_gaps and bool(cells[name].null_count())
         if not right_type or gaps or not are_whole(cells[name], lengths.get(name, ())):
-            raise FormatError(f"column {name!r} of the cells does not hold what it should")
+            raise FormatError(f"column {name!r} of the cells has unexpected values")
 
 
 def _column_types(question: Question) -> dict[str, pl.DataType]:
@@ -148,25 +142,21 @@ def read_labels(cells: pl.DataFrame, columns: Columns) -> tuple[tuple[Any, ...],
     """Clusters and arms of a table of cells, which has one row for each pair, in order."""
     import polars as pl
 
-    *several, arms = (
-        unnamed(cells[name]).unique(maintain_order=True).alias(name) for name in columns.cell
-    )
-    clusters = several[0] if several else pl.Series([EVERYONE])
-    for labels in (clusters, arms):
+    names = columns.cell
+    every = [unnamed(cells[name]).unique(maintain_order=True).alias(name) for name in names]
+    for labels in every:
         if n_unplain(labels):
             raise FormatError(f"column {labels.name!r} of the cells has control characters")
         if labels.dtype != pl.String and not labels.is_sorted():
             raise FormatError(f"column {labels.name!r} of the cells is not in order")
-    n_clusters, n_arms = len(clusters), len(arms)
-    complete = len(cells) == n_clusters * n_arms and (
-        arms[np.tile(np.arange(n_arms), n_clusters)].equals(cells[columns.arm])
-    )
-    if columns.cluster is not None and complete:
-        repeated = clusters[np.repeat(np.arange(n_clusters), n_arms)]
-        complete = repeated.equals(cells[columns.cluster])
-    if not complete:
+    shape = tuple(map(len, every))
+    if len(cells) != math.prod(shape) or not all(
+        labels[codes.ravel()].equals(cells[labels.name])
+        for labels, codes in zip(every, np.indices(shape), strict=True)
+    ):
         raise FormatError("the cells are not one for every cluster and arm, in order")
-    return tuple(clusters), tuple(arms)
+    *clusters, arms = map(tuple, every)
+    return clusters[0] if clusters else (EVERYONE,), arms
 
 
 _BY, _GROUP = "by", "group"
@@ -211,12 +201,12 @@ def read_totals(
     expected = pl.concat([_groups(arms, layout, one.level or ()) for one in totals])
     kinds, lengths = totals[0].column_types(space), totals[0].lengths(space)
     if table.columns != [*expected.columns, *kinds]:
-        raise FormatError("the totals do not have the columns that they should")
+        raise FormatError("the totals have unexpected columns")
     if not table.select(columns(expected.columns)).equals(expected):
         raise FormatError("the totals are not one for every group, fold and arm, in order")
     for name, kind in kinds.items():
         if table.schema[name] != kind or not are_whole(table[name], (lengths[name],)):
-            raise FormatError(f"column {name!r} of the totals does not hold what it should")
+            raise FormatError(f"column {name!r} of the totals has unexpected values")
     found: dict[tuple[str, ...] | None, pl.DataFrame] = {}
     first = 0
     for one in totals:
@@ -285,18 +275,18 @@ def unstacked(
         raise FormatError(f"a table of several questions does not begin with {QUESTION!r}")
     found = table[QUESTION].rle().struct.field("value").to_list()
     if found != expected:
-        raise FormatError("a table of several questions does not have those of the manifest")
+        raise FormatError("a table of several questions does not match the manifest")
     tables = [
-        _held(table.filter(pl.col(QUESTION) == name).drop(QUESTION)) if there else None
+        table.filter(pl.col(QUESTION) == name).drop(QUESTION) if there else None
         for name, there in zip(names, present, strict=True)
     ]
-    if {QUESTION, *(name for one in tables if one is not None for name in one.columns)} != set(
+    # Without the columns that are other questions' alone.
+    own = [
+        None if one is None else one.select(held for held in one if held.null_count() < len(one))
+        for one in tables
+    ]
+    if {QUESTION, *(name for one in own if one is not None for name in one.columns)} != set(
         table.columns
     ):
-        raise FormatError("a table of several questions has a column that belongs to no question")
-    return tables
-
-
-def _held(table: pl.DataFrame) -> pl.DataFrame:
-    """The columns of a table that are not empty."""
-    return table.select(one for one in table if one.null_count() < len(table))
+        raise FormatError("a table of several questions has a column without a question")
+    return own

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from clusterdp.cells.layout import AssignedGroups
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.catalogue import usual_name
-from clusterdp.mechanisms.draw import Question, histogram_of, settle
+from clusterdp.mechanisms.draw import Question, histogram_of, settle, settled_rounding
 from clusterdp.outcomes.categories import together
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.published.manifest import Manifest
     from clusterdp.spec.spec import Expected
-    from clusterdp.statistics.pilot import DrawnPilot
     from clusterdp.storage.reading import Files
 
 
@@ -68,9 +67,17 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
 
 
 def owners_words(manifest: Manifest) -> list[str]:
-    """What a manifest states that nothing else in the folder shows: nobody but its owner knows."""
+    """What a manifest states that nothing else in the folder shows: nobody but its owner knows.
+
+    What matters most to readers is first: what ε and effects rest on.
+    """
     known, named = manifest.provenance, manifest.columns
     declared = {
+        "that responses were drawn as stated": manifest.terms.releases_rows,
+        "that noise in statistics was drawn as stated": any(
+            one.pilot is not None or one.statistics for one in manifest.terms.mechanisms
+        ),
+        "that the questions' salt was drawn at random": manifest.asking is not None,
         "software": manifest.software != software_name(),
         "control": True,
         "randomization_unit": named.randomization_unit is not None,
@@ -83,6 +90,11 @@ def owners_words(manifest: Manifest) -> list[str]:
         "expected": any(
             one is not None
             for one, before in zip(manifest.expected, manifest.before_pilot, strict=True)
+            if before is None
+        ),
+        "rounding": any(
+            any(added)
+            for added, before in zip(manifest.rounding, manifest.before_pilot, strict=True)
             if before is None
         ),
         "what was declared before the pilot": any(manifest.before_pilot),
@@ -100,14 +112,9 @@ def owners_words(manifest: Manifest) -> list[str]:
         "numbers of units": not manifest.terms.releases_rows,
         "names, labels and values of outcomes": True,
         "values of passthrough columns": bool(named.kept),
-        # Exact clusters, and clusters that went through a response, look alike.
+        # Exact clusters, and clusters that went through a response, look the same.
         "which columns are private": named.cluster is not None,
-        "that the noise of counts, sums, totals and the pilot was drawn as stated": any(
-            one.pilot is not None or one.statistics for one in manifest.terms.mechanisms
-        ),
-        "that responses were drawn as stated": manifest.terms.releases_rows,
-        "how often questions are asked, as far as ids do not show it": manifest.asking is not None,
-        "that the salt of questions was drawn at random": manifest.asking is not None,
+        "shares of questions, beyond what ids show": manifest.asking is not None,
     }
     said = [name for name, there in declared.items() if there]
     return [*said, *(name for name in known.__struct_fields__ if getattr(known, name) is not None)]
@@ -140,10 +147,10 @@ class Verifier:
         """All checks, up to the first without which others would make no sense."""
         checks = [
             Check(_SEALED, None),
-            Check("nothing else is in the folder", self.foreign_file()),
+            Check("the folder has no other files", self.foreign_file()),
             # Reading it refuses a guarantee that does not follow.
-            Check("the guarantee follows from the parameters", None),
-            *self.cluster_response(),
+            Check("the guarantee matches the parameters", None),
+            *self._cluster_response(),
             self.file_bytes(),
             *self.pages(),
         ]
@@ -151,7 +158,7 @@ class Verifier:
         if no_rows or any((one.problem or "").endswith(LONG_VALUES) for one in checks):
             return checks  # such rows may unpack to any size
         if any(self.manifest.before_pilot):
-            checks.append(_run("clips, grids and prior follow from the pilot", self.pilot))
+            checks.append(_run("clips, grids and prior match the pilot histogram", self.pilot))
         for index in range(len(self.release.questions)):
             checks += self.channel(index)
         for name, check in self._row_checks().items():
@@ -164,18 +171,18 @@ class Verifier:
         """The checks of rows, in their order."""
         checks = {
             "rows can be read": self.readable,
-            "rows fill the cells": self.filled_cells,
-            "debiased outcomes follow from responses": self.debiased,
+            "row counts match cell sizes": self.filled_cells,
+            "debiased columns match responses": self.debiased,
             "each unit has one row": self.unit_ids,
-            "rows fill the groups of breakdowns": self.breakdowns,
-            "folds follow from ids": self.folds,
+            "row counts match the groups of breakdowns": self.breakdowns,
+            "folds match ids": self.folds,
         }
         if self.manifest.asking is not None:
-            checks["questions follow from ids"] = self.questions
+            checks["questions match ids"] = self.questions
         if unit_files(self.manifest) != [UNITS]:
-            checks["rows are in as many files as so many rows are"] = self.parts
+            checks["the number of row files matches the number of rows"] = self.parts
         if self.manifest.row_order == "ids":
-            checks["rows stand in the order of ids"] = self.order
+            checks["rows are sorted by id"] = self.order
         return checks
 
     def foreign_file(self) -> str | None:
@@ -186,30 +193,30 @@ class Verifier:
         foreign = sorted(set(self.files.names()) - listed)
         return f"{foreign[0]} is not part of the release" if foreign else None
 
-    def cluster_response(self) -> list[Check]:
+    def _cluster_response(self) -> list[Check]:
         """What the integers of the response of private clusters cost; nothing if public."""
         if self.manifest.labels is None:
             return []
         # A manifest whose integers are not a response is rejected before.
         cost = rounded_up(self.manifest.labels.guarantee().epsilon)
         whole = rounded_up(self.manifest.guarantee.epsilon)
-        return [Check(f"the response of clusters costs epsilon {cost} of {whole}", None)]
+        return [Check(f"private clusters cost epsilon {cost} of {whole}", None)]
 
     def file_bytes(self) -> Check:
         """What a Parquet file holds that no reader shows.
 
         Written once more by the same software, its columns must give the same bytes. Of other
-        software, what pages hold beside values is not known.
+        software, what pages hold next to values is not known.
         """
         others = set[str]()
-        check = _run("files hold columns and nothing else", lambda: self._hidden_bytes(others))
+        check = _run("files have no hidden content", lambda: self._hidden_bytes(others))
         if check.problem is None and others:
             wrote = " and ".join(sorted(others))
-            return Check(f"{check.name} (as far as their pages show, which {wrote} wrote)", None)
+            return Check(f"{check.name} (except inside pages that {wrote} wrote)", None)
         return check
 
     def _hidden_bytes(self, others: set[str]) -> str | None:
-        """What a file holds beside columns; adds the other software that wrote files."""
+        """What a file holds next to columns; adds the other software that wrote files."""
         here, rows = writer_here(), unit_files(self.manifest)
         for name in sorted(set(self.manifest.files) - {README, INDEX}):
             held = self.files.scan_parquet([name])
@@ -244,11 +251,11 @@ class Verifier:
         if manifest.software != software_name():
             problem = (
                 f"{{}} is not what {software_name()} writes, and {MANIFEST} names "
-                f"{manifest.software}: nothing is known of its words; verify with that version"
+                f"{manifest.software}: its wording may differ; verify with that version"
             )
         return [
             Check.from_condition(
-                f"{called} follows from the manifest",
+                f"{called} matches the manifest",
                 problem.format(name),
                 holds=self.files.read(name, manifest.files[name].bytes) == written.encode(),
             )
@@ -258,23 +265,34 @@ class Verifier:
     def pilot(self) -> str | None:
         """Whether clips, grids and prior follow from the pilot."""
         release, before_pilot = self.release, self.manifest.before_pilot
-        declared = [
-            question
-            if before is None
-            else Question(
-                space=before.outcomes.categories,
-                mechanism=question.mechanism.with_prior(before.prior),
-            )
-            for question, before in zip(release.questions, before_pilot, strict=True)
-        ]
-        spaces = together([one.space for one in declared])
-        pairs = zip(declared, spaces, strict=True)
-        before = [replace(one, space=space) for one, space in pairs]
-        settled = settle(before, self.layout, release.pilots)
-        stated = zip(
-            release.questions, settled, self.manifest.expected, release.pilots, strict=True
+        pairs = list(zip(release.questions, before_pilot, strict=True))
+        spaces = together(
+            [one.space if before is None else before.outcomes.categories for one, before in pairs]
         )
-        if all(_is_settled(*one) for one in stated):
+        declared = [
+            Question(
+                space=space,
+                mechanism=one.mechanism
+                if before is None
+                else one.mechanism.with_prior(before.prior),
+            )
+            for (one, before), space in zip(pairs, spaces, strict=True)
+        ]
+        settled, manifest = settle(declared, self.layout, release.pilots), self.manifest
+        stated = zip(
+            release.questions,
+            settled,
+            manifest.expected,
+            manifest.rounding,
+            release.pilots,
+            strict=True,
+        )
+        if all(
+            _is_settled(question, after, expected)
+            and np.allclose(settled_rounding(after, self.layout, pilot), rounding, rtol=_SAME_PRIOR)
+            for question, after, expected, rounding, pilot in stated
+            if pilot is not None  # without a pilot, there is nothing to compare
+        ):
             return None
         return (
             "the outcomes, the prior or what is expected in manifest.json are not what "
@@ -305,30 +323,27 @@ class Verifier:
                 return f"rows have values of {held.name!r} with control characters"
         return None
 
-    def filled_cells(self) -> str | None:
+    def filled_cells(self) -> None:
         """Nothing, or an error that says what is wrong."""
         count_released(self.release)
-        return None
 
     def debiased(self) -> str | None:
         """Whether debiased outcomes are those of responses, to the last bit."""
         columns = self.columns
         several = [QUESTION] if columns.question_names else []
-        # Inverses tell -0.0 from 0.0, which are one value otherwise.
+        # Inverses distinguish -0.0 from 0.0, which are one value otherwise.
         signs = ((1 / column(name)).alias(f"1 / {name}") for name in columns.debiased)
         held = map(column, (*columns.cell, *several, RESPONSE, *columns.debiased))
         distinct = collect_rows(self.units.select(*held, *signs).unique())
-        for index, (question, cells) in enumerate(
-            zip(self.release.questions, self.cells, strict=True)
-        ):
+        for question, cells in zip(self.release.questions, self.cells, strict=True):
             rows, declared = distinct, question.space.declared
             if several:
-                rows = distinct.filter(column(QUESTION) == columns.question_names[index])
+                rows = distinct.filter(column(QUESTION) == question.name)
             names = debiased_names(declared.names, declared.missing)
             if rows.select(columns_of(columns.debiased)).null_count().row(0) != tuple(
                 0 if name in names else len(rows) for name in columns.debiased
             ):
-                return "rows have debiased outcomes of questions that their units were not asked"
+                return "rows have debiased values for questions that their units did not answer"
             places = (released_cells(rows, columns, self.layout), rows[RESPONSE].to_numpy())
             decoded = debiased_columns(_published_decode(question, cells), declared)
             for decode, name in zip(decoded, names, strict=True):
@@ -336,7 +351,7 @@ class Verifier:
                 found, expected = rows[name].to_numpy(), decode[places]
                 signs_found = np.signbit(rows[f"1 / {name}"].to_numpy())
                 if not ((found == expected) & (signs_found == np.signbit(expected))).all():
-                    return f"rows have values of {name!r} that their responses do not lead to"
+                    return f"rows have values of {name!r} that do not match their responses"
         return None
 
     def unit_ids(self) -> str | None:
@@ -357,27 +372,21 @@ class Verifier:
         arm = self.columns.arm
         arms = self.release.cells[arm].head(len(self.layout.arms)).cast(pl.String)
         for one in self.layout.breakdowns:
-            names, labels = (*one.columns, arm), (*one.labels, tuple(arms))
-            *keys, counts = count_rows([self.units], [names])[0]
-            codes = np.zeros(len(counts), dtype=np.int64)
-            for name, known, key in zip(names, labels, keys, strict=True):
-                texts = unnamed(key).cast(pl.String)
-                found = texts.cast(pl.Enum(known), strict=False).to_physical()
-                if found.null_count():
-                    return f"rows have a value of {name!r} that no group has"
-                codes = codes * len(known) + found.to_numpy()
-            sizes = np.bincount(codes, counts.to_numpy(), one.sizes.size)
-            if not np.array_equal(sizes.reshape(one.sizes.shape), one.sizes):
+            *keys, counts = count_rows([self.units], [(*one.columns, arm)])[0]
+            texts = (unnamed(key).cast(pl.String) for key in keys)
+            found = dict(zip(zip(*texts, strict=True), counts, strict=True))
+            stated = dict(zip(product(*one.labels, arms), one.sizes.ravel().tolist(), strict=True))
+            if found != {group: size for group, size in stated.items() if size}:
                 return f"the groups by {', '.join(one.columns)} have other sizes than stated"
-        stated, by = self.layout.assigned, self.columns.randomization_unit
-        if stated is None or by is None:
+        assigned, by = self.layout.assigned, self.columns.randomization_unit
+        if assigned is None or by is None:
             return None
         groups, key, counts = count_rows([self.units], [(by, arm)])[0]
         if groups.n_unique() < len(groups):
             return f"groups of {by!r} have rows in several arms"
-        assigned = unnamed(key).cast(pl.String).cast(pl.Enum(arms)).to_physical().to_list()
-        sizes_of = AssignedGroups.from_sizes(assigned, counts.to_list())
-        if sizes_of.concentrations != stated.concentrations:
+        codes = unnamed(key).cast(pl.String).cast(pl.Enum(arms)).to_physical().to_list()
+        counted = AssignedGroups.from_sizes(codes, counts.to_list())
+        if counted.concentrations != assigned.concentrations:
             return f"the groups of {by!r} have other sizes than stated"
         return None
 
@@ -389,7 +398,7 @@ class Verifier:
         return self._follow_from_ids(
             FOLD,
             lambda ids, held: np.array_equal(held, fold_numbers(UnitIds(unnamed(ids)), n_folds)),
-            "rows are in other folds than their ids lead to",
+            "folds of rows do not match their ids",
         )
 
     def questions(self) -> str | None:
@@ -400,7 +409,7 @@ class Verifier:
         return self._follow_from_ids(
             QUESTION,
             lambda ids, held: rule.asks(ids, held, names),
-            "rows answer other questions than their ids lead to",
+            "questions of rows do not match their ids",
         )
 
     def _follow_from_ids(
@@ -421,12 +430,11 @@ class Verifier:
 
         names = unit_files(self.manifest)
         if len(names) != -(-self.layout.n_units // ROWS_PER_PART):
-            return "rows are in another number of files than so many rows are"
-        if self.manifest.row_order == "table":
-            for name in names[:-1]:
-                counted = collect_rows(self.files.scan_parquet([name]).select(pl.len()))
-                if counted.item() != ROWS_PER_PART:
-                    return f"{name} has another number of rows than such a file has"
+            return "the number of row files does not match the number of rows"
+        for name in names[:-1] if self.manifest.row_order == "table" else []:
+            counted = collect_rows(self.files.scan_parquet([name]).select(pl.len()))
+            if counted.item() != ROWS_PER_PART:
+                return f"{name} has an unexpected number of rows"
         return None
 
     def order(self) -> str | None:
@@ -435,7 +443,7 @@ class Verifier:
         for name in unit_files(self.manifest):
             rows = self.files.scan_parquet([name])
             if collect_rows(rows.select((unit < unit.shift(1)).any())).item():
-                return f"{name} is in another order, which may depend on outcomes"
+                return f"{name} is not sorted by id, so its order may depend on outcomes"
         return None
 
 
@@ -447,15 +455,8 @@ def _run(name: str, check: Callable[[], str | None]) -> Check:
         return Check(name, str(error))
 
 
-def _is_settled(
-    question: ReleasedQuestion,
-    settled: Question,
-    expected: Expected | None,
-    pilot: DrawnPilot | None,
-) -> bool:
-    """Whether a question is what its pilot leads to; without one, there is nothing to compare."""
-    if pilot is None:
-        return True
+def _is_settled(question: ReleasedQuestion, settled: Question, expected: Expected | None) -> bool:
+    """Whether a question is what its pilot leads to."""
     priors = [np.array(one.mechanism.prior or ()) for one in (settled, question)]
     same = settled.space.record() == question.space.record() and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())

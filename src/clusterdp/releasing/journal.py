@@ -86,7 +86,7 @@ def pack_entry(arrays: Arrays, table_tag: bytes) -> bytes:
 
     Args:
         arrays: What was drawn.
-        table_tag: Which table it is of: a keyed checksum, which is worthless without the key.
+        table_tag: Which table it came from: a keyed checksum, which is worthless without the key.
     """
     stored, held = io.BytesIO(), {**arrays, _TAG: np.frombuffer(table_tag, dtype=np.uint8)}
     np.savez_compressed(stored, **held)
@@ -94,7 +94,7 @@ def pack_entry(arrays: Arrays, table_tag: bytes) -> bytes:
 
 
 def unpack_entry(stored: bytes) -> tuple[Arrays, bytes]:
-    """What was kept, and which table it is of."""
+    """What was kept, and which table it came from."""
     with np.load(io.BytesIO(stored), allow_pickle=False) as kept:
         arrays = {name: kept[name] for name in kept.files}
     return arrays, arrays.pop(_TAG).tobytes()

@@ -66,7 +66,7 @@ class OpenTable:
         return (*of_cells, *aggregation_notes(self.table.aggregates))
 
     def telling(self, notices: Sequence[str]) -> OpenTable:
-        """Show its owner warnings, each once; the same, with these told."""
+        """Show its owner warnings, each once; the same, with these noted."""
         for notice in dict.fromkeys(notices):
             if notice not in self.told:
                 notify_owner(notice)
@@ -221,10 +221,12 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
     if engine != "spark":
         for name, given in (("master", master), ("allow_unencrypted_spark", allow_unencrypted)):
             if given:
-                raise ParameterError(f"{name} is about Spark: add engine spark (--engine spark)")
+                raise ParameterError(
+                    f"{name} applies to Spark only: add engine spark (--engine spark)"
+                )
         return LocalEngine(stack)
     if not isinstance(named_source(source), NamedSource):
-        raise ParameterError("engine spark reads files by their names; got a frame of another kind")
+        raise ParameterError("engine spark needs the name of a table or a Spark frame")
     from clusterdp.engines.spark.engine import SparkEngine
     from clusterdp.engines.spark.session import started_session
 

@@ -1,4 +1,7 @@
-"""The stages of a release: each takes its state and returns the next one.
+"""The release: one pipeline from a table to what is published, in memory or in a folder.
+
+Memory, folder, store and Spark differ in the engine's table and in the target, nowhere else. Each
+stage takes the state of a release and returns the next one.
 
 Where noisy counts decide how rows are randomized, one pass counts and another randomizes. Else an
 engine that writes rows where nobody else sees them randomizes them while it counts, in one pass.
@@ -8,9 +11,10 @@ engine that writes rows where nobody else sees them randomizes them while it cou
     resumed:     count and compare the table · write down that rows begin · randomize
 
 So no row is randomized before that is on record, and no noise is drawn before every row was
-checked. Once noise is on record, so is which table it is of: a run that is resumed compares first.
+checked. Once noise is on record, so is which table it came from: a run that is resumed compares
+first.
 
-No key is used with two tables, whatever became of the table while a run that was killed read it:
+No key is used with two tables, even if the table changed while a killed run read it:
 
 - Rows that begin in a private folder get a key of their own.
 - Rows that others may see, or have seen, keep their key: two keys would be two draws. So do labels
@@ -20,10 +24,11 @@ No key is used with two tables, whatever became of the table while a run that wa
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from clusterdp._progress import no_progress
+from clusterdp._progress import NoProgress, no_progress
 from clusterdp.cells.layout import EVERYONE
 from clusterdp.engines.base import BOTH_AT_ONCE, COUNTING, RANDOMIZING
 from clusterdp.errors import TableChangedError
@@ -34,18 +39,30 @@ from clusterdp.mechanisms.draw import (
     pilot_notes,
     public_channel,
     settle,
+    settled_rounding,
 )
 from clusterdp.outcomes.pilot import pilot_space
-from clusterdp.releasing.journal import DRAWN, LABELLED, LOOKED, once, pack_cells, unpack_cells
+from clusterdp.published.manifest import Manifest
+from clusterdp.releasing.journal import (
+    DRAWN,
+    LABELLED,
+    LOOKED,
+    NoJournal,
+    once,
+    pack_cells,
+    unpack_cells,
+)
 from clusterdp.releasing.prepare import asked_of
 from clusterdp.rows.keys import KeyRing
 from clusterdp.rows.tally import CountRequest
 from clusterdp.rows.value_codes import ValueCodes
 from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
+from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.statistics.pilot import DrawnPilot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from clusterdp._progress import Progress, RowsDone
     from clusterdp.channels import Channel
@@ -55,6 +72,9 @@ if TYPE_CHECKING:
     from clusterdp.releasing.journal import Arrays, Journal
     from clusterdp.releasing.prepare import OpenTable
     from clusterdp.statistics.noise import NoiseSource
+    from clusterdp.storage.folder import Staged
+
+R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,7 +107,7 @@ class ReleaseState:
 
     @property
     def keys(self) -> KeyRing:
-        """The keys by now: rows that begin anew may have others."""
+        """The keys by now: rows that begin again may have others."""
         return KeyRing(self.journal.key, self.journal.row_key)
 
     @property
@@ -99,6 +119,19 @@ class ReleaseState:
     def channels(self) -> tuple[Channel, ...]:
         """The channel of every question; none where no rows are published."""
         return tuple(one.channel for one in self.drawn if one.channel is not None)
+
+
+class ReleaseTarget(Protocol[R_co]):
+    """Where a release goes, and what is made of it there."""
+
+    def staged(self, claim: str) -> AbstractContextManager[Staged | None]:
+        """Where to put things; they are published when the block ends without an error.
+
+        None is for memory: rows are then a frame.
+        """
+
+    def finish(self, state: ReleaseState, manifest: Manifest, staged: Staged | None) -> R_co:
+        """What is published of a release whose noise is drawn and whose rows are randomized."""
 
 
 def randomize_clusters(state: ReleaseState) -> ReleaseState:
@@ -120,7 +153,7 @@ def label_units(opened: OpenTable, journal: Journal, progress: RowsDone = no_pro
     """A table with its cells counted by the labels that units are given.
 
     The labels follow from the key of the release. Their counts are written down before anything is
-    done with them: from then on the budget stays spent. Whatever follows, pooling and refusals
+    done with them: from then on the budget stays spent. What follows, pooling and refusals
     among it, sees the given labels alone. All rows were checked when they were counted.
     """
     import polars as pl
@@ -228,6 +261,9 @@ def _follow(state: ReleaseState, pilots: tuple[DrawnPilot | None, ...]) -> Relea
                 expected=before.expected
                 if pilot is None
                 else (tuple(after.public_prior.tolist()),),
+                rounding=before.rounding
+                if pilot is None
+                else settled_rounding(after, opened.layout, pilot),
                 declared=None if pilot is None else before,
             )
         )
@@ -327,16 +363,74 @@ def randomize(state: ReleaseState, folder: str | None) -> ReleaseState:
     asked = opened.pass_with(
         state.keys, state.channels, folder=folder, only=only, progress=progress
     )
-    # The table on record gets no rows after those of another one were stored.
-    changed = "the table changed while its rows were randomized"
-    try:
+    rows = None
+    with suppress(TableChangedError):
         rows = opened.table.run(asked)
-    except TableChangedError:
+    if rows is None or rows.seen != counted.seen:
+        # The table on record gets no rows after those of another one were stored.
         if only is None:
-            state.journal.give_up(changed)
-        raise
-    if rows.seen != counted.seen:
-        if only is None:
-            state.journal.give_up(changed)
+            state.journal.give_up("the table changed while its rows were randomized")
         raise TableChangedError
     return replace(state, opened=opened.telling(rows.notices), rows=rows)
+
+
+def describe(state: ReleaseState) -> Manifest:
+    """The manifest of a release, but for its files: all that is known before noise is drawn."""
+    opened = state.opened
+    return Manifest.from_spec(
+        state.spec,
+        opened.layout,
+        opened.table.columns.as_published(),
+        pooling=opened.pooling,
+        aggregates=opened.table.aggregates,
+        clip=opened.table.clip,
+        row_order="table" if opened.table.keep_order else "ids",
+        asking=opened.asking,
+    )
+
+
+def run(  # noqa: PLR0913 - what is released, where to, and where randomness comes from
+    opened: OpenTable,
+    spec: ReleaseSpec,
+    target: ReleaseTarget[R_co],
+    *,
+    journal: Journal | None = None,
+    add_noise: NoiseSource | None = None,
+    progress: Progress | None = None,
+) -> R_co:
+    """Privatize every outcome of a table.
+
+    Args:
+        opened: The table.
+        spec: What is published of it.
+        target: Where to.
+        journal: What makes the release resumable; by default it is not.
+        add_noise: Where noise on statistics comes from; by default what is exact.
+        progress: Where to report to.
+
+    Returns:
+        What the target makes of it: a release in memory, or what followed from pilots.
+
+    Raises:
+        ClusterDPError: If the table, a parameter or the place is wrong. Nothing is published then.
+    """
+    journal = journal or NoJournal()
+    spec.check(opened.layout)
+    state = ReleaseState(
+        opened=opened.asking_by(spec.mechanisms, journal.key),
+        spec=spec,
+        journal=journal,
+        add_noise=add_noise or add_exact_noise,
+        progress=progress or NoProgress(),
+    )
+    with target.staged(journal.key.claim()) as staged:
+        folder = None if staged is None else staged.rows
+        state = take_pilots(randomize_clusters(state))
+        # Before noise is drawn: nothing may fail after it that could have been checked before.
+        manifest = describe(state)
+        state = randomize(count_and_draw(state, folder), folder)
+        finished = target.finish(state, manifest, staged)
+    # Before the release is on record as published: nobody looks for what a killed run left then.
+    opened.table.close()
+    journal.commit(str(target))
+    return finished

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import OutputError
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
-from clusterdp.published.manifest import Manifest
 from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Release
 from clusterdp.published.tables import cells_table, stacked, totals_table
@@ -32,38 +31,9 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp.published.manifest import Manifest
     from clusterdp.releasing.stages import ReleaseState
     from clusterdp.storage.folder import Destination
-
-R_co = TypeVar("R_co", covariant=True)
-
-
-class ReleaseTarget(Protocol[R_co]):
-    """Where a release goes, and what is made of it there."""
-
-    def staged(self, claim: str) -> AbstractContextManager[Staged | None]:
-        """Where to put things; they are published when the block ends without an error.
-
-        None is for memory: rows are then a frame.
-        """
-
-    def finish(self, state: ReleaseState, manifest: Manifest, staged: Staged | None) -> R_co:
-        """What is published of a release whose noise is drawn and whose rows are randomized."""
-
-
-def describe(state: ReleaseState) -> Manifest:
-    """The manifest of a release, but for its files: all that is known before noise is drawn."""
-    opened = state.opened
-    return Manifest.from_spec(
-        state.spec,
-        opened.layout,
-        opened.table.columns.as_published(),
-        pooling=opened.pooling,
-        aggregates=opened.table.aggregates,
-        clip=opened.table.clip,
-        row_order=opened.table.row_order,
-        asking=opened.asking,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +54,7 @@ class MemoryTarget:
             guarantee=state.spec.terms.guarantee,
             columns=opened.table.columns.as_published(),
             layout=layout,
-            notes=release_notes(manifest, layout, [cells.channel for cells in state.drawn]),
+            remarks=release_notes(manifest, layout, [cells.channel for cells in state.drawn]),
             pilots=state.pilots,
             asking=opened.asking,
             response=state.spec.clusters.response,

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.estimation.effects.families import VARYING, with_families
-from clusterdp.estimation.effects.findings import Origin, call_text
+from clusterdp.estimation.effects.findings import VARYING, Origin, call_text, with_families
 from clusterdp.estimation.effects.notes import Note, Weight, arms_check, sorted_notes
 from clusterdp.estimation.estimate import overall_effects
-from clusterdp.estimation.means.arms import total_moments, true_effects, weigh
+from clusterdp.estimation.means.arms import total_moments, true_effects
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.means.responses import CellMoments
+from clusterdp.estimation.means.weights import weigh
 from clusterdp.estimation.metrics.observed import missing_notes
 from clusterdp.estimation.metrics.sample_ratio import layout_notes, sample_ratio_notes
 from clusterdp.estimation.report.results import Estimate
@@ -44,7 +44,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     estimator: Estimator = "stratified",
     clip: bool = False,
 ) -> Estimate:
-    """Effects from the true outcomes, for the owner's eyes: this result is not private."""
+    """Effects from true outcomes, for the owner only: this result is not private."""
     given = dict(locals())
     declared = declare(outcomes, constraints=constraint, metrics=metric, missing=missing)
     space, _ = choose_categories(declared, {})
@@ -71,7 +71,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     shares = [one.name for one in functions if one.is_share(space)]
     ratio_notes = sample_ratio_notes(layout)
     remarks = [*layout_notes(layout, estimator), *ratio_notes]
-    remarks += [Note(text, Weight.SCOPE) for text in missing_notes(declared)]
+    remarks += [Note(text, Weight.SCOPE) for text in missing_notes(declared, declared.missing)]
     notes = sorted_notes(remarks)
     return Estimate(
         effects=with_families(effects, VARYING),
@@ -93,7 +93,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
 def _of_those_observed(
     above: CellMoments, below: CellMoments, origin: float, layout: Layout, estimator: Estimator
 ) -> CellMoments:
-    """Moments whose means are N/D of every arm, by linearisation: θ + (N − θD)/D, θ the ratio.
+    """Moments whose means are N/D of every arm, by linearization: θ + (N − θD)/D, θ the ratio.
 
     N is 0 where R, which is 0 or 1, is: so N·R = N, and their covariance follows from their means.
     """

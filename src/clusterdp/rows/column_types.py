@@ -18,7 +18,7 @@ from clusterdp.errors import DataError, ParameterError, missing_column
 from clusterdp.outcomes.finite import folded
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     import numpy.typing as npt
     import polars as pl
@@ -31,14 +31,8 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
     for name, part in columns.parts.items():
         if name not in schema:
             raise missing_column(name, part, schema)
-    check_ids(columns.unit, schema[columns.unit])
-    for name in columns.outcomes:
-        _check_outcome(name, schema[name])
-    assigned = () if columns.randomization_unit is None else (columns.randomization_unit,)
-    cut_by = [name for names in columns.breakdowns for name in names]
-    check_label_types(schema, [*columns.cell, *assigned], cut_by)
-    for name in columns.kept:
-        check_kept(name, schema[name])
+    for name, part in columns.parts.items():
+        check_type(name, part, schema[name])
 
 
 def check_unread(schema: Mapping[str, pl.DataType], names: Iterable[str], labels: Labels) -> None:
@@ -53,50 +47,16 @@ def check_unread(schema: Mapping[str, pl.DataType], names: Iterable[str], labels
         if name in labels:
             check_holds_labels(name, labels[name], kind)
         elif not isinstance(kind, pl.String | pl.Null):
-            _check_outcome(name, kind)
+            check_type(name, "outcome", kind)
 
 
-def _check_outcome(name: str, kind: pl.DataType) -> None:
-    if not holds_outcomes(kind):
-        raise DataError(
-            f"column {name!r} (outcome) holds {_named(kind)}, not numbers; convert it to a "
-            f"number per unit, such as 0 and 1, or declare its two labels: {name}=no,yes"
-        )
-
-
-def check_ids(name: str, kind: pl.DataType) -> None:
-    """Raise a DataError unless a column can identify units."""
-    if not holds_ids(kind):
-        raise DataError(
-            f"column {name!r} (unit) holds {_named(kind)}; ids must be integers or strings"
-        )
-
-
-def check_kept(name: str, kind: pl.DataType) -> None:
-    """Raise a DataError unless a column can be published as it is."""
-    if not is_publishable(kind):
-        raise DataError(
-            f"column {name!r} (passthrough) holds {_named(kind)}; only numbers of up to 64 bits, "
-            "text, booleans, dates and times can be published unchanged: convert it"
-        )
-
-
-def check_label_types(
-    schema: Mapping[str, Any], cells: Iterable[str], cut_by: Iterable[str]
-) -> None:
-    """Raise a DataError unless columns that name cells, and groups to cut by, hold labels."""
-    for name in cells:
-        if not holds_labels(schema[name]):
-            raise DataError(
-                f"column {name!r} holds {_named(schema[name])}; "
-                "labels must be text, integers, dates or booleans"
-            )
-    for name in cut_by:
-        if not holds_groups(schema[name]):
-            raise DataError(
-                f"column {name!r} (breakdown) holds {_named(schema[name])}; groups must be text, "
-                "integers, dates or booleans: group numbers with decimals first"
-            )
+def check_type(name: str, part: str, kind: pl.DataType) -> None:
+    """Raise a DataError unless a column can play a part; arms and clusters are labels."""
+    is_usable, rule = _RULES.get(part, _OF_LABELS)
+    if not is_usable(kind):
+        # By its name alone: the parameters of a type can depend on the values in a column.
+        found = f"column {name!r} ({part}) holds {kind.base_type()}"
+        raise DataError(found + rule.format(name=name))
 
 
 def is_publishable(kind: pl.DataType) -> bool:
@@ -109,11 +69,6 @@ def is_publishable(kind: pl.DataType) -> bool:
 
     plain = (pl.Float32, pl.Float64, pl.Boolean, pl.String, pl.Categorical, pl.Enum, pl.Decimal)
     return _is_integer(kind) or kind.is_temporal() or isinstance(kind, plain)
-
-
-def _named(kind: pl.DataType) -> str:
-    """A type by its name alone: its parameters can depend on the values in a column."""
-    return str(kind.base_type())
 
 
 def holds_ids(kind: pl.DataType) -> bool:
@@ -141,6 +96,31 @@ def holds_labels(kind: pl.DataType) -> bool:
 def holds_groups(kind: pl.DataType) -> bool:
     """Whether a column of a type can name the groups of a breakdown."""
     return holds_labels(kind) and not kind.is_float()
+
+
+# What the column of a part may hold, and what is said of one that holds something else.
+_RULES: dict[str, tuple[Callable[[pl.DataType], bool], str]] = {
+    "unit": (holds_ids, "; ids must be integers or strings"),
+    "outcome": (
+        holds_outcomes,
+        (
+            ", not numbers; convert it to a number per unit, such as 0 and 1, or declare its two "
+            "labels: {name}=no,yes"
+        ),
+    ),
+    "passthrough": (
+        is_publishable,
+        (
+            "; only numbers of up to 64 bits, text, booleans, dates and times can be published "
+            "unchanged: convert it"
+        ),
+    ),
+    "breakdown": (
+        holds_groups,
+        "; groups must be text, integers, dates or booleans: group numbers with decimals first",
+    ),
+}
+_OF_LABELS = (holds_labels, "; labels must be text, integers, dates or booleans")
 
 
 def _is_integer(dtype: pl.DataType) -> bool:
@@ -310,8 +290,8 @@ TEXT_KINDS = (
         "remove it from the column",
     ),
     TextKind(
-        "",  # of whatever else is no number
-        "values that are no numbers",
+        "",  # anything else that is not a number
+        "values that are not numbers",
         "leave a field empty where the outcome is missing, or declare its two labels: "
         "{name}=no,yes",
     ),
@@ -331,8 +311,13 @@ def text_to_number(text: pl.Expr, notation: Notation) -> pl.Expr:
         read = pl.when(text.str.contains(notation.pattern)).then(
             bare.cast(pl.Float64, strict=False)
         )
-    number = pl.when(read.is_finite()).then(read).otherwise(_word_number(plain))
-    return pl.when(~_is_missing(plain)).then(number).name.keep()
+    word = plain.str.to_lowercase()
+    truth = word.replace_strict(
+        {"true": 1.0, "false": 0.0}, default=NO_NUMBER, return_dtype=pl.Float64
+    )
+    number = pl.when(read.is_finite()).then(read).otherwise(truth)
+    is_missing = plain.is_null() | word.is_in(MISSING_WORDS)
+    return pl.when(~is_missing).then(number).name.keep()
 
 
 def texts_as_numbers(
@@ -383,8 +368,8 @@ def may_be_grouped(names: Collection[str]) -> list[pl.Expr]:
         plain = column(name).str.strip_chars()
         pointed, grouped = plain.str.contains(".", literal=True), plain.str.contains(_GROUPED)
         without = plain.filter(~pointed).cast(pl.Float64, strict=False).abs()
-        alike = (pointed == grouped).all() & (grouped.sum() >= _MANY_GROUPED)
-        found.append((alike & (without.max() < 1000)).fill_null(value=False).alias(name))
+        is_grouped = (pointed == grouped).all() & (grouped.sum() >= _MANY_GROUPED)
+        found.append((is_grouped & (without.max() < 1000)).fill_null(value=False).alias(name))
     return found
 
 
@@ -397,19 +382,6 @@ def _text_kind(text: pl.Expr, notation: Notation) -> pl.Expr:
     for number, pattern in reversed(list(enumerate(patterns))):
         place = pl.when(plain.str.contains(pattern)).then(number).otherwise(place)
     return pl.when(text_to_number(text, notation) == NO_NUMBER).then(place)
-
-
-def _word_number(plain: pl.Expr) -> pl.Expr:
-    """The number of a truth that is written as a word."""
-    import polars as pl
-
-    return plain.str.to_lowercase().replace_strict(
-        {"true": 1.0, "false": 0.0}, default=NO_NUMBER, return_dtype=pl.Float64
-    )
-
-
-def _is_missing(plain: pl.Expr) -> pl.Expr:
-    return plain.is_null() | plain.str.to_lowercase().is_in(MISSING_WORDS)
 
 
 if TYPE_CHECKING:

@@ -51,9 +51,8 @@ class RowCodes(NamedTuple):
         groups: The group of each row in every breakdown.
         places: The place of each row among the totals of every level that is counted.
         folds: The fold of each row, if its place depends on it; else None.
-        n_without_id: Rows without an id.
-        n_unplain_ids: Rows whose id is text that cannot be shown everywhere.
-        n_unlabelled: Rows without a declared label, where clusters are private.
+        lacking: Rows without an id; rows whose id is text that cannot be shown everywhere; rows
+            without a declared label, where clusters are private.
     """
 
     ids: UnitIds
@@ -64,9 +63,7 @@ class RowCodes(NamedTuple):
     groups: tuple[IntArray, ...]
     places: Mapping[tuple[str, ...], IntArray]
     folds: CodeArray | None
-    n_without_id: int
-    n_unplain_ids: int
-    n_unlabelled: int = 0
+    lacking: tuple[int, int, int]
 
     @property
     def units(self) -> pl.Series:
@@ -76,8 +73,7 @@ class RowCodes(NamedTuple):
     @property
     def sound(self) -> bool:
         """Whether every row has a plain id, a cluster, and outcomes that break no constraint."""
-        lacking = self.n_without_id or self.n_unplain_ids or self.n_unlabelled
-        return not lacking and all(question.sound for question in self.questions)
+        return not any(self.lacking) and all(question.sound for question in self.questions)
 
     def asked(self, number: int) -> AskedRows:
         """The rows that are asked a question; all of them where there is one."""
@@ -189,32 +185,21 @@ class RowEncoder:
         ids = UnitIds(units)
         cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, ids, keys)
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
-        folds = self._folds(ids) if self.levels else None
+        # Batches with a row without an id are refused.
+        has_ids = not units.null_count()
+        is_folded = has_ids and self.columns.folds > 1 and bool(self.levels)
+        folds = fold_numbers(ids, self.columns.folds) if is_folded else None
         return RowCodes(
             ids=ids,
             hashes=id_hashes(units),
             cells=cells,
             questions=tuple(question(batch) for question in self.questions),
-            question_codes=self._question_codes(ids),
+            question_codes=self.asking.numbers(ids) if self.asking and has_ids else None,
             groups=tuple(groups.values()),
             places=self._places(cells, folds, groups) if self.levels else {},
             folds=folds,
-            n_without_id=units.null_count(),
-            n_unplain_ids=n_unplain(units),
-            n_unlabelled=n_unlabelled,
+            lacking=(units.null_count(), n_unplain(units), n_unlabelled),
         )
-
-    def _folds(self, ids: UnitIds) -> CodeArray | None:
-        """The fold of each unit, where there are folds, and every unit has an id."""
-        if self.columns.folds == 1 or ids.ids.null_count():
-            return None
-        return fold_numbers(ids, self.columns.folds)
-
-    def _question_codes(self, ids: UnitIds) -> CodeArray | None:
-        """Which question each unit is asked, where there are several, and every unit has an id."""
-        if self.asking is None or ids.ids.null_count():
-            return None
-        return self.asking.numbers(ids)
 
     @property
     def secret_columns(self) -> tuple[tuple[str, ...], ...]:

@@ -214,19 +214,17 @@ def without_secrets(source: Any, secrets: tuple[str, ...]) -> Any:
         return source
     schema = table.collect_schema()
     kinds = {name: schema[name] for name in secrets if name in schema}
-    floats = {name for name, kind in kinds.items() if kind in _untyped() or _lacks_missing(kind)}
+    # Some libraries have no missing value of these types.
+    wide = (nw.Int128, nw.UInt128)
+    floats = {
+        name
+        for name, kind in kinds.items()
+        if kind in (*_untyped(), nw.Boolean) or (kind.is_integer() and kind not in wide)
+    }
     return table.with_columns(
         nw.lit(None, nw.Float64() if name in floats else kind).alias(name)
         for name, kind in kinds.items()
     ).to_native()
-
-
-def _lacks_missing(kind: Any) -> bool:
-    """Whether some library has no missing value of a type that outcomes can have."""
-    import narwhals as nw
-
-    wide = (nw.Int128, nw.UInt128)
-    return kind == nw.Boolean or (kind.is_integer() and kind not in wide)
 
 
 def check_given_back(

@@ -5,7 +5,7 @@ engine, in every retry, in any order and in any process, so a repeated run revea
 about a person. Ids are made into blocks of 16 bytes once, for all keys that they are encrypted
 with; text is taken from all ids at once.
 
-A `Fingerprint` tells whether two passes read the same table: a checksum of rows that does not
+A `Fingerprint` shows whether two passes read the same table: a checksum of rows that does not
 depend on their order.
 """
 
@@ -108,7 +108,7 @@ class ReleaseKey:
         return hkdf.derive(self._secret)
 
     def question_salt(self) -> str:
-        """What decides which question a unit is asked; it is published, and tells no key."""
+        """What decides which question a unit is asked; it is published, and reveals no key."""
         return self.derive("clusterdp/questions/1")[:16].hex()
 
     def for_attempt(self, number: int) -> ReleaseKey:
@@ -122,7 +122,7 @@ class ReleaseKey:
         return hmac.digest(self.derive("clusterdp/table/1"), bytes(seen), "sha256")
 
     def claim(self) -> str:
-        """What runs of this release own a place by: it tells them from others, and no more."""
+        """What runs of this release own a place by: it only distinguishes them from others."""
         return self.derive("clusterdp/claim/1").hex()
 
     def expose(self) -> bytes:
@@ -136,7 +136,7 @@ CLUSTERS_KEY = "clusters"
 
 def response_key(outcomes: tuple[str, ...]) -> str:
     """The name of the key of the channel's draw for outcomes that are released together."""
-    # No name holds \x00, so no two lists of names are alike: each question has its own words.
+    # No name holds \x00, so no two lists of names are equal: each question has its own words.
     return "response/" + "\x00".join(outcomes)
 
 
@@ -208,7 +208,7 @@ def unit_words(units: UnitIds, aes_key: bytes) -> WordArray:
 def _mac(ids: IdBlocks, aes_key: bytes) -> WordArray:
     """CBC-MAC of all ids at once: one round for each of their blocks."""
     words = _encrypt(ids.blocks[0], aes_key)
-    if ids.lengths is None:
+    if ids.lengths is None or ids.text is None:
         return words
     for number, block in enumerate(ids.blocks[1:], start=1):
         # Of all ids, also of those that ended: leaving them out takes longer.
@@ -219,7 +219,9 @@ def _mac(ids: IdBlocks, aes_key: bytes) -> WordArray:
     number = len(ids.blocks)
     places = np.flatnonzero(ids.lengths > number)
     while places.size:
-        words[places] = _encrypt(words[places] ^ ids.later(number, places), aes_key)
+        words[places] = _encrypt(
+            words[places] ^ _later_block(ids.text.part(places), number), aes_key
+        )
         number += 1
         places = places[ids.lengths[places] > number]
     return words
@@ -264,7 +266,7 @@ class IdBlocks(NamedTuple):
 
     @classmethod
     def from_integers(cls, ids: IntArray) -> IdBlocks:
-        """One block each, whatever type the integers have."""
+        """One block each, for any type of integer."""
         blocks = np.empty((len(ids), 2), dtype="<u8")
         blocks[:, 0] = _INTEGER_KIND + 8
         is_signed = ids.dtype.kind == "i"
@@ -293,13 +295,9 @@ class IdBlocks(NamedTuple):
         blocks = tuple(block[units] for block in self.blocks)
         return IdBlocks(blocks, self.lengths[units], self.text.part(units))
 
-    def later(self, number: int, places: IntArray) -> WordArray:
-        """A block after the first of ids that are text; axes `[place, word]`."""
-        assert self.text is not None  # noqa: S101 - no other id has several blocks
-        return _later_block(self.text.part(places), number)
-
 
 def _later_block(text: IdText, number: int) -> WordArray:
+    """A block after the first of ids that are text; axes `[unit, word]`."""
     return text.bytes_from(_FIRST_BYTES + (number - 1) * BLOCK_BYTES, BLOCK_BYTES)
 
 

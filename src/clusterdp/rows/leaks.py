@@ -1,7 +1,7 @@
 """Safety checks: do passthrough columns, or the order of rows, reveal outcomes? They only warn.
 
 A column that is published as it is may be a copy of the outcome. Rows in the order of outcomes
-would reveal every outcome, whatever noise is added. Rows are published in the order of ids, or in
+would reveal every outcome, with any noise. Rows are published in the order of ids, or in
 that of the table if the owner declares it public and keeps it. Nets never decide whether a release
 is published: such a decision would depend on many true outcomes at once, and would itself need a
 privacy budget.
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.rows.id_order import sorted_rows
+from clusterdp._named import unnamed
+from clusterdp.rows.ids import sorted_rows
 from clusterdp.rows.value_codes import plain_column
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
+    from clusterdp.rows.encoding import RowCodes, RowEncoder
 
 
 # A column reveals the outcome when, knowing its value, one would make less than this share of the
@@ -129,7 +131,7 @@ def counts_reveal_outcome(counts: IntArray) -> bool:
 
 
 def shared_and_rare(counts: IntArray) -> tuple[IntArray, IntArray, int]:
-    """What `column_reveals_outcome` is told, from counts; axes `[value, outcome]`."""
+    """The input of `column_reveals_outcome`, from counts; axes `[value, outcome]`."""
     is_shared = counts.sum(axis=1) >= ROWS_PER_VALUE
     shared, rare = counts[is_shared], counts[~is_shared]
     n_right = int(shared.max(axis=1, initial=0).sum())
@@ -152,7 +154,7 @@ class NumberSample:
 
     def __init__(self, n_classes: int, step: int) -> None:
         self._n_classes, self._step, self._lock = n_classes, step, threading.Lock()
-        self._held: list[tuple[FloatArray, CodeArray]] = []
+        self._held: list[tuple[FloatArray, IntArray]] = []
 
     def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:
         """Take in the rows whose numbers are multiples of the step. Thread-safe."""
@@ -173,14 +175,19 @@ class NumberSample:
         np.add.at(counts, (places, classes), 1)
         return ALL_WORDS, values.view(np.uint64), counts
 
-    def reveals_outcome(self) -> bool:
-        """Whether the column reveals outcomes."""
+    def take(self, limit: int, values: WordArray, counts: IntArray) -> None:  # noqa: ARG002 - as values
+        """Take in what another process counted."""
+        places, classes = np.nonzero(counts)
+        n_rows, numbers = counts[places, classes], values.view(np.float64)
+        self._held.append((np.repeat(numbers[places], n_rows), np.repeat(classes, n_rows)))
+
+    def groups(self) -> IntArray:
+        """How many rows each bin has of each class; axes `[bin, class]`."""
         numbers, classes = self._rows()
         ends = bin_ends(numbers)
         kinds = bins_of(numbers, ends) * self._n_classes + classes
         n_kinds = (2 * len(ends) + 2) * self._n_classes
-        counts = np.bincount(kinds, minlength=n_kinds).reshape(-1, self._n_classes)
-        return counts_reveal_outcome(counts)
+        return np.bincount(kinds, minlength=n_kinds).reshape(-1, self._n_classes)
 
 
 class ValueCounter:
@@ -204,7 +211,18 @@ class ValueCounter:
         classes = pl.Series(codes.astype(np.int64) % self._n_classes)
         pairs = pl.DataFrame({_VALUE: plain_column(values).hash(), _CODE: classes})
         some = pairs.lazy().filter(pl.col(_VALUE) <= self._limit).group_by(_VALUE, _CODE)
-        counted = some.agg(pl.len().cast(pl.Int64).alias(_ROWS)).collect()
+        self._hold(some.agg(pl.len().cast(pl.Int64).alias(_ROWS)).collect())
+
+    def take(self, limit: int, values: WordArray, counts: IntArray) -> None:
+        """Take in what another process counted."""
+        import polars as pl
+
+        self._limit = min(self._limit, limit)
+        places, classes = np.nonzero(counts)
+        held = {_VALUE: values[places], _CODE: classes, _ROWS: counts[places, classes]}
+        self._hold(pl.DataFrame(held))
+
+    def _hold(self, counted: pl.DataFrame) -> None:
         with self._lock:
             self._held.append(counted)
             if sum(map(len, self._held)) > 2 * self._most:
@@ -231,9 +249,63 @@ class ValueCounter:
         counts[places, added[_CODE].to_numpy()] = added[_ROWS].to_numpy()
         return self._limit, values, counts
 
-    def reveals_outcome(self) -> bool:
-        """Whether the column reveals outcomes."""
-        return counts_reveal_outcome(self.counted()[2])
+    def groups(self) -> IntArray:
+        """How many rows each value has of each class; axes `[value, class]`."""
+        return self.counted()[2]
+
+
+class Pair(NamedTuple):
+    """A passthrough column, and what it may reveal.
+
+    Attributes:
+        secret: Which of `RowEncoder.secret_columns` it may reveal.
+        name: The column.
+        is_number: Whether its values are put into bins.
+        n_classes: How many outcomes are distinguished.
+        step: Of numbers, every so many rows are looked at.
+    """
+
+    secret: int
+    name: str
+    is_number: bool
+    n_classes: int
+    step: int
+
+    def counter(self, most: int) -> NumberSample | ValueCounter:
+        """What counts it; `most` is how many counts of values are held in the end."""
+        if self.is_number:
+            return NumberSample(self.n_classes, self.step)
+        return ValueCounter(self.n_classes, most)
+
+    def notice(self, encoder: RowEncoder) -> str:
+        """The warning to the owner if the column reveals outcomes, or a private cluster."""
+        is_cluster = self.secret >= len(encoder.questions)
+        return leak_notice(self.name, encoder.secret_columns[self.secret], is_cluster=is_cluster)
+
+
+class KeptColumns:
+    """Counts the passthrough columns of rows, batch by batch.
+
+    Args:
+        pairs: What is looked at.
+        encoder: Rows as codes.
+        most: How many counts of values are held in the end.
+
+    Attributes:
+        counters: What was counted of each pair.
+    """
+
+    def __init__(self, pairs: Iterable[Pair], encoder: RowEncoder, most: int) -> None:
+        self.counters = {pair: pair.counter(most) for pair in pairs}
+        self._encoder = encoder
+
+    def add(self, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
+        """Take in successive rows, unless some cannot be used: the table is then refused."""
+        if not rows.sound or not self.counters:
+            return
+        codes = self._encoder.secrets(batch, rows)
+        for pair, counter in self.counters.items():
+            counter.add(first_row, unnamed(batch[pair.name]), codes[pair.secret])
 
 
 def leak_notice(name: str, secret: tuple[str, ...], *, is_cluster: bool) -> str:
@@ -260,9 +332,9 @@ _ID, _CELL = "id", "cell"
 class RowOrder:
     """Whether the order in which rows are published reveals outcomes, or private clusters.
 
-    Rows stand in the order of ids, or in that of the table if the owner keeps it. They are compared
+    Rows are sorted by id, or in the order of the table if the owner keeps it. They are compared
     within strata: cells, divided by public columns that this order follows, since what the order
-    tells by way of these, everybody knows. Private clusters are compared within arms.
+    reveals by way of these is public. Private clusters are compared within arms.
 
     Args:
         secrets: The columns of each secret: outcomes by question, then a private cluster.
@@ -324,14 +396,16 @@ class RowOrder:
 
 def _order_notice(cluster: str | None, *, keep_order: bool) -> str:
     """The warning about an order that reveals outcomes, or a private cluster."""
-    what = ("outcomes", "within a cluster and arm, rows with the same outcome")
+    secret, rows = "outcomes", "within a cluster and arm, rows with the same outcome"
     if cluster is not None:
-        what = (f"{cluster!r}", "rows of the same private cluster")
-    order, remedy = ("order of ids", "give units other ids")
-    if keep_order:
-        order, remedy = ("published row order", "release without keep_order")
+        secret, rows = f"{cluster!r}", "rows of the same private cluster"
+    order, remedy = (
+        ("published row order", "release without keep_order")
+        if keep_order
+        else ("order of ids", "give units other ids")
+    )
     return (
-        f"the {order} reveals {what[0]}: {what[1]} are grouped far more than by chance. Do not "
+        f"the {order} reveals {secret}: {rows} are grouped far more than by chance. Do not "
         f"share the folder; {remedy}"
     )
 

@@ -170,8 +170,9 @@ class BatchRandomizer:
 
         if (encoder.asking is None) != (len(channels) == 1):
             raise ValueError("several questions need a rule by which each unit is asked one")
-        relabelled = None
-        if encoder.cells.relabels and encoder.columns.cluster is not None:
+        relabelled, cells = None, encoder.cells
+        has_others = cells.pooled is not None or cells.response is not None
+        if has_others and encoder.columns.cluster is not None:
             relabelled = pl.Series(encoder.columns.as_published().cluster, layout.clusters)
         pairs = zip(encoder.questions, channels, strict=True)
         return cls(
@@ -287,15 +288,7 @@ class BatchRandomizer:
 
     def schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
         """The types of what is published, from those of the table."""
-        import polars as pl
-
-        columns = self.encoder.columns.as_published()
-        published = dict(self.response_schema(given))
-        if columns.folds > 1:
-            published[FOLD] = pl.Int32()
-        published |= {QUESTION: pl.String(), RESPONSE: pl.Int32()}
-        published |= dict.fromkeys(columns.debiased, pl.Float64())
-        return pl.Schema({name: published[name] for name in columns.published})
+        return self.complete(self.response_schema(given).to_frame()).schema
 
     def response_schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
         """The types of what `respond` returns, from those of the table."""

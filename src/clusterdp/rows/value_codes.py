@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HashIndex:
-    """A table of hashes, no two of which are alike.
+    """A table of hashes, all different.
 
     The first bits of a hash name its bucket. There are more buckets than labels, so that a label is
     hardly ever more than a step from the beginning of its bucket. A value that is no label is taken
@@ -103,7 +104,7 @@ class ValueCodes:
 
     Attributes:
         values: The distinct values, sorted.
-        index: The codes by hashes, for text and numbers that are far apart.
+        index: The codes by hashes; None for integers that are close together, and for booleans.
     """
 
     values: pl.Series
@@ -120,20 +121,16 @@ class ValueCodes:
         """The codes of distinct values in a given order; numbers must be sorted."""
         import polars as pl
 
-        is_indexed = values.dtype == pl.String or _is_wide(values)
-        return cls(
-            values=values, index=HashIndex.from_values(unnamed(values)) if is_indexed else None
-        )
+        kind = values.dtype
+        # Integers too far apart for a look-up table have an index, too.
+        is_close = kind.is_integer() and int(values[-1]) - int(values[0]) < _LARGEST_LOOKUP
+        is_looked_up = is_close or kind == pl.Boolean
+        index = None if is_looked_up else HashIndex.from_values(unnamed(values))
+        return cls(values=values, index=index)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By the values alone, which everything else follows from.
         return ValueCodes.from_values, (self.values,)
-
-    def texts(self) -> tuple[str, ...]:
-        """The values as text."""
-        import polars as pl
-
-        return tuple(self.values.cast(pl.String))
 
     def encode(self, column: pl.Series) -> CodeArray:
         """The code of each value.
@@ -142,34 +139,20 @@ class ValueCodes:
             TableChangedError: If a value is not among the labels.
         """
         column = plain_column(unnamed(column))
-        codes = self._find(column) if column.dtype == self.values.dtype else None
+        codes = None
+        if column.dtype == self.values.dtype:
+            find = partial(_find_numbers, self.values) if self.index is None else self.index.find
+            codes = find(column)
         if codes is None:
             raise TableChangedError
         return codes
 
-    def _find(self, column: pl.Series) -> CodeArray | None:
-        """Codes, or None if some value has none."""
-        import polars as pl
 
-        if self.index is not None:
-            return self.index.find(column)
-        if self.values.dtype.is_integer() or self.values.dtype == pl.Boolean:
-            return _find_numbers(self.values.to_numpy(), column)
-        if column.null_count():
-            return None
-        codes = np.minimum(self.values.search_sorted(column).to_numpy(), len(self.values) - 1)
-        return codes if (self.values[codes] == column).all() else None
-
-
-def _is_wide(values: pl.Series) -> bool:
-    """Whether labels are integers too far apart for a look-up table."""
-    return values.dtype.is_integer() and int(values[-1]) - int(values[0]) >= _LARGEST_LOOKUP
-
-
-def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | None:
+def _find_numbers(values: pl.Series, column: pl.Series) -> CodeArray | None:
+    """The code of each value; None if some value has none. Axes `[row]`."""
     if column.null_count():
         return None
-    numbers = column.to_numpy()
+    labels, numbers = values.to_numpy(), column.to_numpy()
     low, high = int(labels[0]), int(labels[-1])
     if len(numbers) and (numbers.min() < low or numbers.max() > high):
         return None
@@ -190,7 +173,7 @@ def minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
 
 
 def plain_column(column: pl.Series) -> pl.Series:
-    """Categories by their text, so that a column reads the same whatever encodes it."""
+    """Categories by their text, so that a column reads the same in every encoding."""
     kind = plain_type(column.dtype)
     return column if kind == column.dtype else column.cast(kind)
 
@@ -236,11 +219,6 @@ class CellEncoder:
     pooled: CodeArray | None = None
     breakdowns: Mapping[str, ValueCodes] = field(default_factory=dict)
     response: ClusterResponse | None = None
-
-    @property
-    def relabels(self) -> bool:
-        """Whether clusters have other labels than in the table."""
-        return self.pooled is not None or self.response is not None
 
     def encode_rows(
         self, rows: pl.DataFrame, columns: Columns, units: UnitIds, keys: Mapping[str, bytes]

@@ -104,9 +104,8 @@ def store_query(source: NamedSource, wanted: ColumnRequest, folder: Path) -> pl.
         names, held = query.names, wanted.among(query.names)
         if held:
             query.store(held, stored)
-    if not held:
-        return _with_unread(pl.LazyFrame(), names, {})
-    return _with_unread(pl.scan_parquet(stored, glob=False), names, {})
+    rows = pl.scan_parquet(stored, glob=False) if held else pl.LazyFrame()
+    return _with_unread(rows, names, {})
 
 
 def query_types(source: NamedSource) -> dict[str, pl.DataType | None]:
@@ -151,6 +150,7 @@ def _running(
 ) -> AbstractContextManager[Query]:
     """A query while its connection is open; `scratch` is where rows may be stored, if any."""
     module = import_module(f"clusterdp.sources.{source.database}")
-    running: Callable[..., AbstractContextManager[Query]]
-    running = getattr(module, f"running_{source.database}")
+    running: Callable[..., AbstractContextManager[Query]] = getattr(
+        module, f"running_{source.database}"
+    )
     return running(source, wanted, scratch)

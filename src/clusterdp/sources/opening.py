@@ -1,7 +1,6 @@
 """A source as a query over its rows, to be run as often as needed.
 
-What kind files are of is told by their names. They may be in an object store: one, those of a
-folder, or those that a glob names.
+Names of files show their kind. They may be in object storage: one file, a folder or a glob.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp._named import columns
-from clusterdp.errors import DataError, ParameterError, raise_alone
+from clusterdp.errors import DataError, ParameterError, errors_about, raise_alone
 from clusterdp.sources.databases import query_types, read_query, store_query
 from clusterdp.sources.source import ColumnRequest
 from clusterdp.sources.text import (
@@ -108,15 +107,17 @@ def scan_files(source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
     Raises:
         DataError: If no file is found, or files cannot be read as what they are.
     """
-    found, kind = _found_kind(source)
-    with _file_errors(source, kind):
-        query = _scan(kind, found, source, wanted)
+    with _found(source) as (files, kind):
+        query = _scan(kind, files, source, wanted)
         query.collect_schema()
     return query
 
 
-def _found_kind(source: NamedSource) -> tuple[FoundFiles, str]:
-    """The files of a source, and what kind they are of."""
+@contextmanager
+def _found(source: NamedSource) -> Iterator[tuple[FoundFiles, str]]:
+    """The files of a source, and their kind; errors of Polars quote no value then."""
+    import polars as pl
+
     found: FoundFiles = (
         find_objects(source.name) if is_store(source.name) else (_find_files(source.name), {})
     )
@@ -129,17 +130,9 @@ def _found_kind(source: NamedSource) -> tuple[FoundFiles, str]:
             f"delimiter (--delimiter) belongs to text files, and {source} is {kind[1:]}; leave it "
             "out"
         )
-    return found, kind
-
-
-@contextmanager
-def _file_errors(source: NamedSource, kind: str) -> Iterator[None]:
-    """Errors of Polars in our words, which quote no value."""
-    import polars as pl
-
     wrong = (OSError, UnicodeDecodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
     try:
-        yield
+        yield found, kind
     except wrong as error:
         raise_alone(DataError(f"{source} {_trouble(str(error), kind)}"))
 
@@ -153,7 +146,7 @@ class DeclaredColumns(NamedTuple):
     """
 
     types: dict[str, pl.DataType | None]
-    n_rows: int | None
+    n_rows: int | None = None
 
 
 def declared_columns(source: NamedSource) -> DeclaredColumns:
@@ -168,14 +161,15 @@ def declared_columns(source: NamedSource) -> DeclaredColumns:
     import polars as pl
 
     if source.database is not None:
-        return DeclaredColumns(query_types(source), None)
-    (paths, reach), kind = _found_kind(source)
-    with _file_errors(source, kind):
+        return DeclaredColumns(query_types(source))
+    with _found(source) as (files, kind):
         if kind in TEXT:
-            return DeclaredColumns(dict.fromkeys(_header(kind, (paths, reach), source)), None)
+            separator = _separator(kind, files, source)
+            header = next(csv.reader([first_line(files)], delimiter=separator), [])
+            return DeclaredColumns(dict.fromkeys(header))
         if kind in LINES:
-            return DeclaredColumns(dict.fromkeys(_keys(source, first_line((paths, reach)))), None)
-        rows = _scan(kind, (paths, reach), source, ColumnRequest(public=()))
+            return DeclaredColumns(dict.fromkeys(_keys(source, first_line(files))))
+        rows = _scan(kind, files, source, ColumnRequest(public=()))
         n_rows = rows.select(pl.len()).collect().item()
         return DeclaredColumns(dict(rows.collect_schema()), n_rows)
 
@@ -187,15 +181,15 @@ def public_columns(source: NamedSource, names: Collection[str]) -> pl.DataFrame:
     if source.database is not None:
         rows = read_query(source, ColumnRequest(public=names), ())
         return rows.select(columns(names)).collect()
-    (paths, reach), kind = _found_kind(source)
-    with _file_errors(source, kind):
+    with _found(source) as (files, kind):
+        paths, reach = files
         if kind in TEXT:
-            separator = _separator(kind, (paths, reach), source)
+            separator = _separator(kind, files, source)
             rows = pl.scan_csv(paths, glob=False, infer_schema=False, separator=separator, **reach)
         elif kind in LINES:
             rows = pl.scan_ndjson(paths, schema=dict.fromkeys(names, pl.String()))
         else:
-            rows = _scan(kind, (paths, reach), source, ColumnRequest(public=names))
+            rows = _scan(kind, files, source, ColumnRequest(public=names))
         return rows.select(columns(names)).collect()
 
 
@@ -212,12 +206,6 @@ def _separator(kind: str, files: FoundFiles, source: NamedSource) -> str:
     return given or find_delimiter(first_line(files))
 
 
-def _header(kind: str, files: FoundFiles, source: NamedSource) -> list[str]:
-    """The names in the header of text files."""
-    separator = _separator(kind, files, source)
-    return next(csv.reader([first_line(files)], delimiter=separator), [])
-
-
 def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnRequest) -> pl.LazyFrame:
     import polars as pl
 
@@ -229,63 +217,62 @@ def _scan(kind: str, files: FoundFiles, source: NamedSource, wanted: ColumnReque
     if kind in LINES:
         if reach:  # Polars would find types from a copy on the disk, and leave it there
             raise DataError(
-                f"{source} is {kind[1:]} in a store, which is read from a disk only; copy it here, "
-                "or give a Parquet or CSV file"
+                f"{source} is {kind[1:]} in object storage, but this file type is read from disk "
+                "only; copy it here, or give a Parquet or CSV file"
             )
         return open_lines(paths, wanted)
     if kind in TEXT:
-        tab = "\t" if kind == ".tsv" else None
-        return open_text(files, source.delimiter or tab, wanted)
+        return open_text(files, _separator(kind, files, source), wanted)
     known = "use .parquet, .csv, .tsv, .ndjson, .jsonl, .arrow, .ipc or .feather"
     raise DataError(f"{source}: unsupported file type; {_REMEDIES.get(kind, known)}")
 
 
 def _kind_of(path: PurePath) -> str:
-    """The suffix that tells what a file holds, below that of its compression."""
+    """The suffix that shows what a file holds, below that of its compression."""
     suffix, stem = path.suffix.lower(), PurePath(path.stem)
     inner = stem.suffix.lower()
     return inner if suffix in COMPRESSED and inner in _COMPRESSIBLE else suffix
 
 
+# What Polars says of a damaged file, and what is wrong with it.
+_TROUBLES = {
+    "more fields": "has a row with more fields than its header as {}",
+    "utf-8": "is not UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
+    "utf8": "is not UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW",
+    "unexpected end of file": "ends too early; it is damaged, or was not copied to its end",
+    "incomplete frame": "ends too early; it is damaged, or was not copied to its end",
+}
+
+
 def _trouble(said: str, kind: str) -> str:
     """What is wrong with a file, from the error of Polars, which may quote values."""
-    if "more fields" in said:
-        return f"has a row with more fields than its header as {kind[1:]}"
-    if "utf-8" in said or "utf8" in said:
-        return "is not UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
-    if "unexpected end of file" in said or "incomplete frame" in said:
-        return "ends too early; it is damaged, or was not copied to its end"
-    if kind in LINES:
-        return f"cannot be read as {kind[1:]}: every line must be one JSON object"
-    return f"cannot be read as {kind[1:]}"
+    lines = ": every line must be one JSON object" if kind in LINES else ""
+    known = (trouble for words, trouble in _TROUBLES.items() if words in said)
+    return next(known, "cannot be read as {}" + lines).format(kind[1:])
 
 
+@errors_about("input")
 def _find_files(source: str) -> list[Path]:
     """The files a path, folder or glob names, in a fixed order."""
-    path = Path(source)
+    path, none = Path(source), f"there is no file {source}"
     try:
         if path.is_file():
             return [path]
         if path.is_dir():
-            return _files_within(path)
+            none = f"the folder {str(path)!r} holds no files"
+            # At any depth, but for what other tools leave next to their data.
+            found = [
+                entry
+                for entry in sorted(path.rglob("*"))
+                if entry.is_file() and not is_hidden(entry.relative_to(path))
+            ]
+        else:
+            # A glob as in shells, with ** for any depth.
+            found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
     except OSError as error:
         raise DataError(f"{source[:200]} cannot be read: {error.strerror}") from None
-    # A glob as in shells, with ** for any depth.
-    found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
     if not found:
-        raise DataError(f"there is no file {source}")
-    return found
-
-
-def _files_within(folder: Path) -> list[Path]:
-    """The files of a folder at any depth, but for what other tools leave beside their data."""
-    found = [
-        entry
-        for entry in sorted(folder.rglob("*"))
-        if entry.is_file() and not is_hidden(entry.relative_to(folder))
-    ]
-    if not found:
-        raise DataError(f"the folder {folder} holds no files")
+        raise DataError(none)
     return found
 
 
@@ -305,23 +292,24 @@ def find_objects(source: str) -> tuple[list[str], dict[str, Any]]:
     if not above.endswith("/"):  # there is more than a bucket
         store = ObjectStore.open(above, DataError)
         if store.size(name) is not None:
-            return _found(source, store, [name])
+            return _located(source, store, [name])
     wild = _WILD.search(source)
     if wild is None:
         store = ObjectStore.open(source, DataError)
         paths = sorted(map(PurePosixPath, store.sizes()))
-        return _found(source, store, [str(path) for path in paths if not is_hidden(path)])
+        return _located(source, store, [str(path) for path in paths if not is_hidden(path)])
     folder, _, _ = source[: wild.start()].rpartition("/")
     store, pattern = ObjectStore.open(folder, DataError), _to_pattern(source[len(folder) + 1 :])
-    return _found(source, store, sorted(filter(pattern.fullmatch, store.sizes())))
+    return _located(source, store, sorted(filter(pattern.fullmatch, store.sizes())))
 
 
 def is_hidden(path: PurePath) -> bool:
-    """Whether a file of a folder is what other tools leave beside their data."""
+    """Whether a file of a folder is what other tools leave next to their data."""
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _found(source: str, store: ObjectStore, names: list[str]) -> tuple[list[str], dict[str, Any]]:
+@errors_about("input")
+def _located(source: str, store: ObjectStore, names: list[str]) -> tuple[list[str], dict[str, Any]]:
     if not names:
         raise DataError(f"there is no file {source}")
     return [f"{store}/{name}" for name in names], store.access.for_polars()

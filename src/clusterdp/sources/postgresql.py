@@ -123,7 +123,10 @@ def running_postgresql(
         if not described:
             raise DataError("the query must be one select; leave out all other statements")
         check_names(described.names)
-        types = {field.name: _type_of(field) for field in described}
+        types = {
+            field.name: (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
+            for field in described
+        }
         yield _PostgresQuery(list(types), cursor, source.trimmed_query, types)
 
 
@@ -142,11 +145,6 @@ def _patient(url: str) -> str:
     if "connect_timeout=" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}connect_timeout={_PATIENCE}"
-
-
-def _type_of(field: Any) -> str:
-    named: bytes = (field.metadata or {}).get(b"POSTGRESQL:type", b"")
-    return named.decode()
 
 
 def _refuse_connection(url: str, said: str) -> NoReturn:
@@ -185,5 +183,5 @@ def _explained(code: str, said: str) -> DataError:
         return DataError("the query is empty; end with a select")
     return DataError(
         "PostgreSQL could not run the query" + (f" (error {code})" if code else "") + "; run it "
-        "there to see why"
+        "in psql to see why"
     )

@@ -82,17 +82,16 @@ class _SqliteQuery(Query):
         for rows in self._rows(", ".join(chosen), _ROWS_PER_BATCH):
             batch = pl.DataFrame(rows, schema=read, orient="row")
             yield batch.with_columns(
-                pl.coalesce(_TEXT + name, self._written(_NUMBER + name)).alias(name)
+                # Numbers as text that is read as the same numbers.
+                pl.coalesce(
+                    _TEXT + name,
+                    column(_NUMBER + name)
+                    .cast(pl.String)
+                    .str.replace(".", self.wanted.decimal, literal=True),
+                ).alias(name)
                 for name in self.wanted.numeric
                 if name in schema
             ).select(columns(schema))
-
-    def _written(self, name: str) -> pl.Expr:
-        """Numbers as text that is read as the same numbers."""
-        import polars as pl
-
-        text = column(name).cast(pl.String)
-        return text.str.replace(".", self.wanted.decimal, literal=True)
 
     def _chosen(self, schema: dict[str, pl.DataType]) -> tuple[list[str], dict[str, pl.DataType]]:
         """What is selected, and as what it arrives."""
@@ -121,7 +120,7 @@ class _SqliteQuery(Query):
                 while batch := cursor.fetchmany(n_rows):
                     yield batch
         except (sqlite3.Error, OverflowError):
-            raise_alone(DataError("SQLite could not run the query; run it there to see why"))
+            raise_alone(DataError("SQLite could not run the query; run it in SQLite to see why"))
 
 
 @contextmanager
@@ -168,7 +167,7 @@ def _refuse(place: str, error: sqlite3.Error) -> NoReturn:
     """Say why a query was refused before any row was read: that speaks of the query alone."""
     code = getattr(error, "sqlite_errorname", "")
     if code in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
-        raise_alone(DataError(f"{place} is no SQLite database, or is damaged"))
+        raise_alone(DataError(f"{place} is not a SQLite database, or is damaged"))
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         raise_alone(DataError(f"{place} is locked by another program; try again later"))
     raise_alone(DataError(f"SQLite rejected the query: {error}"))

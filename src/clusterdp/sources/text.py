@@ -42,7 +42,7 @@ def open_lines(files: list[Path] | list[str], wanted: ColumnRequest) -> pl.LazyF
 
 
 def _types(files: list[Path] | list[str], wanted: ColumnRequest) -> dict[str, pl.DataType]:
-    """The types of public columns, from all rows, whatever other columns hold."""
+    """The types of public columns, from all rows, for any content of other columns."""
     import polars as pl
 
     try:
@@ -112,16 +112,14 @@ _NUMBER = r"^[-+]?((\d*\.\d+)([eE][-+]?\d+)?|inf|NaN|\d+[eE][-+]?\d+|\d+\.)$"
 _TRUTH = r"^(?i:true|false)$"
 
 
-def open_text(files: FoundFiles, delimiter: str | None, wanted: ColumnRequest) -> pl.LazyFrame:
+def open_text(files: FoundFiles, delimiter: str, wanted: ColumnRequest) -> pl.LazyFrame:
     """A query over the rows of text files, with types of public columns from all of these rows.
 
-    Outcomes are text. If no delimiter is given, the header of the first file tells it.
+    Outcomes are text.
     """
     import polars as pl
 
     paths, reach = files
-    if delimiter is None:
-        delimiter = find_delimiter(first_line(files))
     scan = partial(pl.scan_csv, paths, glob=False, separator=delimiter, **reach)
     texts = scan(infer_schema=False)
     names = texts.collect_schema().names()

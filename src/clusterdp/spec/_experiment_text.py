@@ -52,7 +52,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "privacy": _as_options("epsilon", "pilot", "ledger", "population"),
     "about": _as_options(
-        *("title", "description", "collected", "contact", "licence", "approved_by", "reason")
+        *("title", "description", "collected", "contact", "approved_by", "reason"),
+        license="licence",
     ),
     "output": _as_options(folder="out"),
     "private_clusters": _as_options(
@@ -79,6 +80,14 @@ _NEEDED = {
     "values": ("values",),
     "number": ("range",),
     "bins": ("edges",),
+}
+# What a type of outcome needs, as people write it.
+_EXAMPLES = {
+    "count": "max, as in max = 5",
+    "labels": 'values, as in values = ["no", "yes"]',
+    "values": "values, as in values = [0, 9.99, 19.99]",
+    "number": "range, as in range = [0, 200]",
+    "bins": "edges, as in edges = [0, 10, 100]",
 }
 _OPTIONAL = {"count": ("min",), "number": ("step",), "bins": ("values",)}
 _OF_ALL = ("type", "baseline", "missing", "observed")
@@ -181,7 +190,7 @@ def _check_outcome(name: str, kind: Any, entry: Mapping[str, Any]) -> None:
             raise EntryError(OUTCOMES, name, f"'{name}' of type {kind} has no key '{key}'. {meant}")
     for key in _NEEDED[kind]:
         if key not in entry:
-            raise EntryError(OUTCOMES, name, f"'{name}' of type {kind} needs {key} = ...")
+            raise EntryError(OUTCOMES, name, f"'{name}' of type {kind} needs {_EXAMPLES[kind]}")
     if not isinstance(entry.get("missing", False), bool):
         raise EntryError(OUTCOMES, name, f"missing of '{name}' must be true or false")
 
@@ -250,7 +259,7 @@ def to_toml(options: Options) -> str:
             _outcome_lines(options)
             if section == OUTCOMES
             else [
-                f"{key} = {to_value(_structured(name, given[name]))}"
+                f"{key} = {to_value(structured_value(name, given[name]))}"
                 for key, name in keys.items()
                 if name in given
             ]
@@ -329,7 +338,7 @@ def _plain(number: float) -> float:
     return int(number) if number == int(number) and abs(number) < 2**53 else number
 
 
-def _structured(name: str, value: Any) -> Any:
+def structured_value(name: str, value: Any) -> Any:
     """An option as the file has it."""
     if name in _STRUCTURES:
         return _STRUCTURES[name](value)

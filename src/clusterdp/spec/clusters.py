@@ -2,7 +2,7 @@
 
 Both kinds answer the same questions, so that nobody else has to ask which one they have. A public
 cluster is read with the other public columns. A private one goes through a response: every unit is
-given a label, and whatever follows sees the given labels alone. They take ε₁ of the budget and
+given a label, and later steps see the given labels only. They take ε₁ of the budget and
 leave ε₂ = ε − ε₁ for outcomes.
 """
 
@@ -70,7 +70,7 @@ class PublicClusters:
         return declared
 
     def probs(self, layout: Layout) -> AssignmentProbs | None:  # noqa: ARG002 - as private ones
-        """None: the sizes of cells tell how arms were assigned."""
+        """None: the sizes of cells show how arms were assigned."""
         return None
 
     def expected(self, layout: Layout, cluster: str | None) -> PooledLayout:
@@ -145,7 +145,7 @@ class PrivateClusters:
     def within_share(self, declared: float) -> float:
         """The share of an outcome's variance within given labels, from that in true clusters.
 
-        A label that is kept with probability q, and else drawn from all alike, tells a unit's
+        A label that is kept with probability q, and else drawn uniformly, shows a unit's
         cluster mean with the slope q where clusters are as large: q² of the variance between
         clusters is left.
         """
@@ -153,7 +153,7 @@ class PrivateClusters:
         return 1 - (1 - declared) * kept**2
 
     def probs(self, layout: Layout) -> AssignmentProbs | None:
-        """The declared probabilities of arms by label; None if they are alike."""
+        """The declared probabilities of arms by label; None if they are the same."""
         return None if self.assignment is None else assignment_probs(self.assignment, layout)
 
     def expected(self, layout: Layout, cluster: str | None = None) -> PooledLayout:  # noqa: ARG002 - as public ones
@@ -185,7 +185,7 @@ class PrivateClusters:
     def notes(self, columns: Columns, layout: Layout) -> list[str]:
         """How they are going to be published, and what is assumed of arms in them."""
         published = (
-            f"{columns.cluster} is published as a noisy label, {columns.noisy_name}: "
+            f"{columns.cluster} is published as a noisy cluster, {columns.noisy_name}: "
             f"{self.response.in_words}"
         )
         if self.assignment is None:

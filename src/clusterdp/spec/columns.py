@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from clusterdp._text import is_plain
+from clusterdp._text import is_plain, with_article
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.outcomes.metric import OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    # The rule of each outcome, by its name.
+    Aggregates = Mapping[str, str]
 
 # An outcome that may be missing, 0 where it is, has the name of the outcome and this.
 TIMES_OBSERVED = "_times_observed"
@@ -29,7 +32,7 @@ MOST_FOLDS = 10
 PRIVATE_CLUSTER = "private cluster"
 # What the published column of a private cluster is called after the cluster's name.
 NOISY = "_noisy"
-# The columns of published tables beside clusters and arms.
+# The columns of published tables next to clusters and arms.
 PUBLISHED_COLUMNS = frozenset(
     {
         RESPONSE,
@@ -52,7 +55,7 @@ PUBLISHED_COLUMNS = frozenset(
 )
 
 
-def check_name(name: str) -> None:
+def _check_name(name: str) -> None:
     """Raise a DataError if a column cannot be named in documents and on terminals."""
     if "`" in name or not all(map(is_plain, name)):
         raise DataError(
@@ -75,7 +78,7 @@ class Columns:
         outcomes: The sensitive outcomes.
         missing: Those that may be missing.
         kept: Public columns that are published as they are.
-        breakdowns: Columns that effects are going to be cut by; several in one entry are crossed.
+        breakdowns: Columns that analysts will segment by; several in one entry are crossed.
             They are published like kept ones.
         randomization_unit: The column of groups that were assigned to arms as a whole; None if
             units were.
@@ -121,7 +124,7 @@ class Columns:
         own = () if self.true_cluster is None else (self.true_cluster,)
         names = [*self.public, *own, *self.outcomes]
         for name in names:
-            check_name(name)
+            _check_name(name)
         if len(set(names)) < len(names):
             raise DataError(
                 "unit, arm, cluster, outcomes and passthrough columns must all differ, got "
@@ -160,7 +163,7 @@ class Columns:
 
     @property
     def public(self) -> tuple[str, ...]:
-        """The columns that are published beside outcomes, in their order.
+        """The columns that are published next to outcomes, in their order.
 
         All are published as they are, but for a private cluster.
         """
@@ -201,7 +204,7 @@ class Columns:
 
     @property
     def ordering(self) -> tuple[str, ...]:
-        """Columns beside cells that are published as they are: an order by them is public."""
+        """Columns published unchanged, next to cells: an order by them is public."""
         return tuple(name for name in self.shown if name not in {self.unit, *self.cell})
 
     @property
@@ -225,7 +228,7 @@ class Columns:
         """Every column that is read, with the part it plays."""
         cluster = PRIVATE_CLUSTER if self.private_cluster else "cluster"
         if self.true_cluster is not None:
-            cluster = f"noisy labels of {self.true_cluster}"
+            cluster = f"noisy clusters of {self.true_cluster}"
         named = {self.cluster: cluster, self.randomization_unit: "randomization unit"}
         return {
             self.unit: "unit",
@@ -270,9 +273,6 @@ RULES = {
 }
 # The rule of a private cluster: the value that all rows of a unit have; missing if they differ.
 COMMON = "common"
-if TYPE_CHECKING:
-    # The rule of each outcome, by its name.
-    Aggregates = Mapping[str, str]
 
 
 def parse_aggregates(texts: Iterable[str], outcomes: tuple[str, ...]) -> dict[str, str]:
@@ -286,7 +286,7 @@ def parse_aggregates(texts: Iterable[str], outcomes: tuple[str, ...]) -> dict[st
         name, found, rule = text.rpartition("=")
         if rule.strip() not in RULES:
             raise ParameterError(
-                f"aggregate reads NAME=RULE with one of {', '.join(RULES)} (spend=sum), got "
+                f"aggregate must be NAME=RULE with one of {', '.join(RULES)} (spend=sum), got "
                 f"{text!r}"
             )
         if found and name.strip() not in outcomes:
@@ -307,9 +307,9 @@ def parse_aggregates(texts: Iterable[str], outcomes: tuple[str, ...]) -> dict[st
     return {name: rules.get(name, default) for name in outcomes}
 
 
-def aggregation_notes(aggregates: Aggregates) -> tuple[str, ...]:
+def aggregation_notes(aggregates: Aggregates, unit: str = "unit") -> tuple[str, ...]:
     """What a reader of the release should know."""
     if not aggregates:
         return ()
     each = ", ".join(f"{name} ({rule})" for name, rule in aggregates.items())
-    return (f"a unit had one row or more; its outcomes combine all of them: {each}",)
+    return (f"{with_article(unit)} had one row or more; its outcomes combine all of them: {each}",)

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clusterdp.errors import DataError, OutputError, ParameterError, raise_alone
+from clusterdp.errors import (
+    ClusterDPError,
+    DataError,
+    LedgerError,
+    OutputError,
+    ParameterError,
+    raise_alone,
+)
+from clusterdp.outcomes.categories import TooManyCategoriesError
 from clusterdp.spec._experiment_text import (
     OUTCOMES,
     SECTIONS,
@@ -29,11 +37,13 @@ from clusterdp.spec._experiment_text import (
     to_toml,
 )
 from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, Options
+from clusterdp.spec.file_terms import in_file_terms, without_options
 from clusterdp.spec.parse import parse_options, refuse_unknown
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 SUFFIX, LOCK_SUFFIX = ".toml", ".lock"
 # Where a table, its budget and its folder are.
@@ -41,6 +51,7 @@ _PLACED = ("input", "ledger", "population", "out")
 # Options that are paths.
 _PATHS = ("input", "ledger", "labels_from", "out")
 _HEADER = "# experiment.toml: one experiment, declared once. Paths are relative to this file.\n\n"
+_WORD = re.compile(r"'([^']+)'|\b(\w+)\b")
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*[.=]""")
 
@@ -88,15 +99,10 @@ class ExperimentFile:
             for (section, key), line in lines.items()
             if (name := key if section == OUTCOMES else SECTIONS.get(section, {}).get(key))
         }
-        made = cls(
-            path=place,
-            checksum=hashlib.sha256(text.encode()).hexdigest(),
-            options=Options(),
-            lines=by_name,
-        )
-        with made.locating():
+        with _locating(place, by_name):
             options = parse_options(named)
-        return cls(path=place, checksum=made.checksum, options=options, lines=by_name)
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        return cls(path=place, checksum=checksum, options=options, lines=by_name)
 
     @property
     def lock(self) -> Path:
@@ -109,23 +115,41 @@ class ExperimentFile:
         given = {name: getattr(self.options, name) for name in _PLACED}
         return {name: value for name, value in given.items() if value is not None}
 
-    @contextmanager
-    def locating(self) -> Iterator[None]:
+    def locating(self) -> AbstractContextManager[None]:
         """Add the line of the file to errors about options and outcomes that it has."""
-        try:
-            yield
-        except (DataError, ParameterError) as error:
-            if type(error) not in (DataError, ParameterError):
-                raise
-            raise_alone(type(error)(f"{_at(self.path, self._line_of(str(error)))}: {error}"))
+        return _locating(self.path, self.lines)
 
-    def _line_of(self, message: str) -> int | None:
-        """The line of the first option or outcome that a message names."""
-        for word in re.finditer(r"'([^']+)'|\b(\w+)\b", message):
-            name = word[1] or word[2]
-            if name in self.lines:
-                return self.lines[name]
-        return None
+
+@contextmanager
+def _locating(path: Path, lines: Mapping[str, int]) -> Iterator[None]:
+    """Put errors into the terms of the file, and add the line of what they are about.
+
+    Errors about folders and ledgers have a line only if they say what of the file they are about.
+    """
+    try:
+        yield
+    except _LOCATED as error:
+        kind = ParameterError if isinstance(error, TooManyCategoriesError) else type(error)
+        if kind not in _LOCATED:
+            raise
+        of_the_file = isinstance(error, DataError | ParameterError)
+        line = _line_of(error, lines, by_words=of_the_file)
+        if line is None and not of_the_file:
+            raise
+        raise_alone(kind(f"{_at(path, line)}: {in_file_terms(str(error))}"))
+
+
+# The errors that a file can cause, and no others that are derived from them.
+_LOCATED = (DataError, ParameterError, LedgerError, OutputError)
+
+
+def _line_of(error: ClusterDPError, lines: Mapping[str, int], *, by_words: bool) -> int | None:
+    """The line of what an error is about; of the first option or outcome that it names, if any."""
+    words = iter(error.about or ())
+    if error.about is None and by_words:
+        found = re.finditer(_WORD, without_options(str(error)))
+        words = (word[1] or word[2] for word in found)
+    return next((lines[word] for word in words if word in lines), None)
 
 
 def write_experiment(options: Options, path: Path) -> None:
@@ -149,10 +173,7 @@ def write_new(path: Path, text: str) -> None:
         OutputError: If it is there, or cannot be written.
     """
     refuse_existing(path)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+    _write(path, text)
 
 
 def refuse_existing(path: Path) -> None:
@@ -176,8 +197,12 @@ def write_lock(options: Options, path: Path, remarks: list[str]) -> None:
         f"{name} = {json.dumps(value, ensure_ascii=False)}"
         for name, value in options.to_dict().items()
     ]
+    _write(path, "\n".join(lines) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
 

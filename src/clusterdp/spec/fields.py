@@ -115,22 +115,21 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     query: Annotated[
         Text,
-        "The query whose rows are the table, where it is in a database: 'select ...'. A password "
-        "is taken from PGPASSWORD or ~/.pgpass.",
+        "The query whose rows are the table, for a database: 'select ...'. Passwords come from "
+        "PGPASSWORD or ~/.pgpass.",
     ] = None
     delimiter: Annotated[
         Text,
-        "What separates the fields of a CSV file, such as ';'. By default it is read from the "
-        "header.",
+        "Delimiter of a CSV file, such as ';'. By default it is found from the header.",
     ] = None
     decimal: Annotated[
         Text,
-        "What separates decimals in outcomes that are text: '.', which is the default, or ','.",
+        "Decimal mark of outcomes that are text: '.' (default) or ','.",
     ] = None
     thousands: Annotated[
         Text,
-        "What may separate thousands in outcomes that are text: ',', '.', a space or an "
-        "apostrophe. By default no separator.",
+        "Thousands separator of outcomes that are text: ',', '.', a space or an apostrophe. None "
+        "by default.",
     ] = None
     unit: Annotated[
         Column,
@@ -145,36 +144,34 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     cluster: Annotated[
         Crossed,
-        "Public column to stratify by; several are crossed: region,channel.",
+        "Public column to stratify by; several are crossed: region,device.",
     ] = None
     private_cluster: Annotated[
         Number,
         "Part of epsilon for private clusters: 0.5 of 2 leaves 1.5 for outcomes. Each unit's "
-        "cluster is published as a noisy label, and the guarantee is for cluster and outcomes "
+        "cluster is published as a noisy cluster, and the guarantee covers cluster and outcomes "
         "together.",
     ] = None
     labels: Annotated[
         Names,
-        "Every private cluster that a unit can be in: north,south,east,west. It is declared, and "
-        "never read from the table.",
+        "Every private cluster that a unit can be in: north,south,east,west. Declared, never read "
+        "from the table.",
     ] = None
-    labels_from: Annotated[Text, "File with the labels of private clusters, one in a line."] = None
+    labels_from: Annotated[Text, "File with the labels of private clusters, one per line."] = None
     label_shares: Annotated[
         ByLabel,
-        "Share of the units that you expect in each private cluster, for plans only: "
-        "north=0.4,south=0.6. Their ratios count. By default all are equal.",
+        "Expected shares of units in private clusters, for planning only: north=0.4,south=0.6. "
+        "Equal by default.",
     ] = None
     assignment: Annotated[
         ByLabel,
-        "Probability of treatment in each private cluster, where they differ: "
-        "north=0.2,south=0.5; of several arms north=email:0.3/letter:0.2, control having the "
-        "rest. It is published. Without it, arms are assumed to have the same probabilities in "
-        "all of them.",
+        "Probability of treatment in each private cluster, if it differs between them: "
+        "north=0.2,south=0.5. With several arms north=email:0.3/letter:0.2; control has the rest. "
+        "Published.",
     ] = None
     breakdown: Annotated[
         Breakdowns,
-        "Public columns analysts will segment by. Gives their groups precise totals; uses part of "
-        "epsilon.",
+        "Public columns analysts will segment by. Each uses part of epsilon.",
     ] = None
     randomization_unit: Annotated[
         Column,
@@ -183,43 +180,41 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     group_correlation: Annotated[
         Share,
-        "Share of the variance of outcomes that you expect between randomization units "
-        "(intra-class correlation), 0 to 1; 0.1 by default. Predictions and choices follow from "
-        "it. It is published.",
+        "Expected share of the variance of outcomes between randomization units (intra-class "
+        "correlation), 0 to 1; 0.1 by default. For planning. Published.",
     ] = None
     outcomes: Annotated[
         Spaces,
-        "An outcome and its allowed values: visit=0,1, clicks=0..5, member=no,yes, "
-        "spend=number:0..200 or age=bins:18,30,90. Protected.",
+        "Allowed values of an outcome: visit=0,1, clicks=0..5, member=no,yes, "
+        "spend=number:0..200, age=bins:18,30,90.",
     ] = None
     constraint: Annotated[
         Conditions,
-        "Combinations that exist: where the left side holds, the right side does, as in "
-        "'conversion -> visit' or 'spend>0 -> conversion'.",
+        "What always holds in your system, such as 'conversion -> visit' or 'spend>0 -> "
+        "conversion'. Reduces noise.",
     ] = None
     missing: Annotated[
         Named,
-        "Outcomes that may be missing: null or NaN; in text also an empty field, NA, N/A or "
-        "None. Who has an outcome is then private, too. Effects are on units with an observed "
-        "outcome, and the response rate is an outcome of its own.",
+        "Outcomes that may be missing: null or NaN; in text also an empty field, NA, N/A or None. "
+        "Whether one is missing is then protected too. Effects are on units with an observed "
+        "outcome, and on the response rate.",
     ] = None
     metric: Annotated[
         Metrics,
-        "A further function of the outcomes to measure, at no budget of its own: rounds>=10, "
-        "visit*spend or visit*(spend>0).",
+        "A threshold or product to make precise, at no extra epsilon: rounds>=10, visit*spend or "
+        "visit*(spend>0).",
     ] = None
     primary: Annotated[
         Text, "The metric that the experiment is judged by; the first outcome by default."
     ] = None
     weight: Annotated[
-        Weights, "How much more a metric counts than by default when the noise is shared out."
+        Weights, "Weight of a metric when noise is divided among metrics: rounds=2. 1 by default."
     ] = None
     question: Annotated[
         Questions,
-        "Outcomes that a unit is asked about together, as in visit,sale; with how often, "
-        "compared with other questions, visit,sale=2. Each unit is asked one question, chosen by "
-        "a public hash, and every outcome is in one. Without it, the plan chooses the most "
-        "precise questions.",
+        "Outcomes to randomize together, so they can be combined in metrics: visit,sale. Each "
+        "unit answers one question, chosen by a public hash; visit,sale=2 asks it twice as often. "
+        "By default the plan decides.",
     ] = None
     control: Annotated[
         Label,
@@ -227,32 +222,29 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     arm_shares: Annotated[
         ByLabel,
-        "Share of the units that each arm was planned to have: control=0.5,email=0.25,letter=0.25. "
-        "Their ratios count. It is published, and the sizes of arms are compared with it.",
+        "Planned shares of arms, for the SRM check: control=0.5,email=0.25,letter=0.25. Published.",
     ] = None
     passthrough: Annotated[
         Names, "Public columns to publish unchanged, next to ids, arms and clusters."
     ] = None
     clip: Annotated[Switch, "Clip outcomes to their declared range."] = None
     min_cell_size: Annotated[
-        Whole, "Pool clusters that expect fewer units than this in some arm into one cluster."
+        Whole, "Pool clusters that expect fewer units than this in some arm."
     ] = None
     folds: Annotated[
         Whole,
-        "Public folds that units are put in by a hash of their ids, 2 by default, so that an "
-        "analyst can choose segments in one and estimate in the other.",
+        "Number of public folds, by a hash of ids; 2 by default. Analysts can choose segments in "
+        "one fold and estimate in the other.",
     ] = None
     aggregate: Annotated[
         Rules,
-        "Where a unit has several rows: how they become one, sum, mean, max or any, for all "
-        "outcomes or for each (spend=sum). Sums outside the allowed values are clipped or "
-        "rejected as other outcomes are. Who is in the table is public: it must include units "
-        "without events.",
+        "How several rows of a unit become one: sum, mean, max or any, for all outcomes or for "
+        "each (spend=sum). Include units without events, because ids are public.",
     ] = None
     keep_order: Annotated[
         Switch,
-        "Publish rows in their original order, instead of sorted by id. The order is then "
-        "public, and must not depend on outcomes.",
+        "Publish rows in their original order, instead of sorted by id. The order must not depend "
+        "on outcomes.",
     ] = None
     size: Annotated[
         Column, "Column of cell sizes, for a table with one row per cluster and arm."
@@ -283,28 +275,23 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     pilot: Annotated[
         Share,
-        "Share of epsilon for a pilot histogram, such as 0.05. It is drawn first and published. "
-        "It sets where numbers are clipped within their declared range, their grids, and the "
-        "prior of the randomizer.",
+        "Share of epsilon for a pilot histogram that finds the range of numbers, such as 0.05. "
+        "Published.",
     ] = None
     counts_share: Annotated[
         Share,
-        "Share of epsilon for noisy counts of outcomes, which the optimal randomizer of each "
-        "cell is then designed for.",
+        "Share of epsilon for noisy counts of outcomes, from which each cell's randomizer is "
+        "optimized.",
     ] = None
-    totals_share: Annotated[
-        Share, "Share of epsilon for noisy totals of arms, which estimates then use."
-    ] = None
-    sums_share: Annotated[
-        Share, "Share of epsilon for noisy sums of every cluster's arms, which estimates then use."
-    ] = None
+    totals_share: Annotated[Share, "Share of epsilon for noisy totals of arms."] = None
+    sums_share: Annotated[Share, "Share of epsilon for noisy sums of every cluster and arm."] = None
     breakdown_share: Annotated[
-        Share, "Share of epsilon for noisy totals of all breakdowns together; each gets as much."
+        Share, "Share of epsilon for noisy totals of all breakdowns, divided equally."
     ] = None
     prior: Annotated[
         Numbers,
-        "Public prior that the optimal randomizer is designed for, one number per outcome "
-        "combination. It costs no epsilon.",
+        "Public prior that the randomizer is optimized for, one number per outcome combination. "
+        "Costs no epsilon.",
     ] = None
     baseline: Annotated[
         Margins,
@@ -318,8 +305,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     optimize_for: Annotated[
         PurposeName,
-        "What the release is for: overall, breakdowns, segments (with 10% of the units) or "
-        "segments:0.05; or balanced between all of them, which is the default.",
+        "Goal of the plan: balanced (default), overall, breakdowns, segments (with 10% of the "
+        "units) or segments:0.05.",
     ] = None
 
     ledger: Annotated[
@@ -332,29 +319,26 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     new_population: Annotated[
         Switch,
-        "Confirm that the population is new to the ledger, and shares no unit with those in it.",
+        "Confirm that the population is new, and shares no unit with those in the ledger.",
     ] = None
     ledger_key_file: Annotated[Text, "Key file of the ledger, if it was made with one."] = None
 
     title: Annotated[
         Remark,
-        "What the release is called. This and what follows is published in the folder's manifest, "
-        "README and index.html.",
+        "Title of the release. Published in the folder's manifest, README and index.html.",
     ] = None
     description: Annotated[Remark, "What the experiment was, in a few sentences."] = None
     collected: Annotated[Remark, "When outcomes were collected, such as 'March 2008, 14 days'."] = (
         None
     )
     contact: Annotated[Remark, "Whom to ask about the release."] = None
-    licence: Annotated[Remark, "What others may do with it, such as CC BY 4.0."] = None
-    approved_by: Annotated[Remark, "Who decided that it may be published."] = None
-    reason: Annotated[Remark, "Why epsilon is what it is."] = None
+    licence: Annotated[Remark, "What others may do with the release, such as CC BY 4.0."] = None
+    approved_by: Annotated[Remark, "Who approved publishing."] = None
+    reason: Annotated[Remark, "Why this epsilon was chosen."] = None
 
-    engine: Annotated[
-        EngineName, "What reads the table: this process, which is the default, or Spark."
-    ] = None
+    engine: Annotated[EngineName, "local (default) or spark."] = None
     master: Annotated[
-        Text, "Where Spark runs, such as local[2] or yarn. By default on all cores of this machine."
+        Text, "Where Spark runs, such as local[2] or yarn. By default all cores of this machine."
     ] = None
     allow_unencrypted_spark: Annotated[
         Switch,
@@ -364,11 +348,11 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     out: Annotated[
         Text,
-        "Folder to publish, on a disk or in a store (s3://bucket/folder). It must not exist.",
+        "New folder to publish, on disk or in object storage (s3://...).",
     ] = None
     show_row_counts: Annotated[
         Switch,
-        "Report how many rows an error or a warning is about. For your eyes only: such numbers "
+        "Report how many rows an error or a warning is about. For the owner only: these numbers "
         "depend on true outcomes, and several of them add up to a histogram.",
     ] = None
 
@@ -377,11 +361,12 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         given: dict[str, Any] = msgspec.to_builtins(self)
         return {name: value for name, value in given.items() if name not in OF_ONE_RUN}
 
-    def require(self, *names: str) -> None:
-        """Raise a ParameterError unless these options were given."""
-        for name in names:
-            if getattr(self, name) is None:
-                raise ParameterError(f"missing: {name}; give {name}=... (--{flag_of(name)})")
+    def require(self, *names: str, otherwise: str = "") -> None:
+        """Raise a ParameterError unless these options were given; it may end with a hint."""
+        left = [name for name in names if getattr(self, name) is None]
+        if left:
+            listed = ", ".join(f"{name}=... (--{flag_of(name)})" for name in left)
+            raise ParameterError(f"missing: {listed}{otherwise}")
 
 
 # The headings of help, and the options below each. What is in none has no flag: it is a key of an

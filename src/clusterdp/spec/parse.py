@@ -1,6 +1,6 @@
 """From what was given, by Python, by the command line or in an experiment file, to a request.
 
-`parse` and `to_options` are inverse: `parse(to_options(request)) == request`. Options that are
+Options hold a request: `parse(request.options.to_dict()) == request`. Options that are
 lists of texts have one form, as the command line gives them.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +18,7 @@ from clusterdp._lists import parse_names, parse_numbers
 from clusterdp._text import shortest_decimal
 from clusterdp.cells.assignment import parse_by_label, parse_positive
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, nearest_name
 from clusterdp.outcomes.baseline import parse_margins
 from clusterdp.outcomes.declaration import declare, parse_question
 from clusterdp.outcomes.finite import OutcomeSpace
@@ -31,7 +30,7 @@ from clusterdp.spec.columns import MOST_FOLDS, parse_aggregates
 from clusterdp.spec.fields import DECLARATION, DECLARED, REQUESTED, Options
 from clusterdp.spec.provenance import LONGEST, Provenance
 from clusterdp.spec.purpose import BALANCED
-from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request, TargetEffect
+from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from clusterdp.outcomes.baseline import Margin
     from clusterdp.outcomes.declaration import DeclaredOutcomes
+    from clusterdp.outcomes.metric import Metric
     from clusterdp.spec.clusters import Clusters
 
 
@@ -55,9 +55,8 @@ def as_texts(option: str, given: Any) -> Any:
     if isinstance(given, str):
         return [given]
     if isinstance(given, dict):
-        values = {name: _as_text(value) for name, value in given.items()}
-        if option == "assignment":
-            values = {name: _as_parts(value) for name, value in values.items()}
+        as_text = _as_parts if option == "assignment" else _as_text
+        values = {name: as_text(value) for name, value in given.items()}
         if not all(isinstance(value, str) for value in values.values()):
             return given
         return [f"{name}={value}" for name, value in values.items()]
@@ -65,19 +64,6 @@ def as_texts(option: str, given: Any) -> Any:
         return [",".join(one) if _are_texts(one) else one for one in given]
     if option == "baseline" and _are_numbers(given):
         return [_as_text(given)]
-    return given
-
-
-def as_effect(given: Any) -> Any:
-    """An effect to find: a number, or a text with the metric that it is on."""
-    if isinstance(given, dict) and len(given) == 1:
-        ((name, effect),) = given.items()
-        return f"{name}={_as_text(effect)}" if _is_number(effect) else given
-    if isinstance(given, str):
-        try:
-            return float(given)
-        except ValueError:
-            return given
     return given
 
 
@@ -93,10 +79,10 @@ def _as_text(value: Any) -> Any:
 
 
 def _as_parts(value: Any) -> Any:
-    """Probabilities by arm as one text, `email:0.3/letter:0.2`; all else as it is."""
+    """The same; probabilities by arm become `email:0.3/letter:0.2`."""
     if isinstance(value, dict) and all(map(_is_number, value.values())):
         return "/".join(f"{arm}:{shortest_decimal(prob)}" for arm, prob in value.items())
-    return value
+    return _as_text(value)
 
 
 def _are_texts(value: Any) -> bool:
@@ -148,8 +134,8 @@ def refuse_unknown(given: Collection[str], known: Collection[str], where: str = 
     """Raise a ParameterError if a name is not that of a known option."""
     for name in given:
         if name not in known:
-            like = get_close_matches(name, known, n=1) or [", ".join(known)]
-            raise ParameterError(f"there is no option {name!r}{where}; did you mean {like[0]}?")
+            like = nearest_name(name, known) or ", ".join(known)
+            raise ParameterError(f"there is no option {name!r}{where}; did you mean {like}?")
 
 
 def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -159,8 +145,9 @@ def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:
         if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
             raise ParameterError(f"{name} is too large{where}: it must be at most 2**63 - 1")
     named |= {name: as_texts(name, named[name]) for name in LISTED if name in named}
-    if "mde" in named:
-        named["mde"] = as_effect(named["mde"])
+    effect = named.get("mde")
+    if isinstance(effect, dict) and len(effect) == 1 and _are_numbers([*effect.values()]):
+        (named["mde"],) = as_texts("mde", effect)
     cluster, control = named.get("cluster"), named.get("control")
     if isinstance(cluster, list) and cluster and all(isinstance(name, str) for name in cluster):
         named["cluster"] = ",".join(cluster)
@@ -226,11 +213,6 @@ def parse(given: Mapping[str, Any] | Options) -> Request:
     )
 
 
-def to_options(request: Request) -> dict[str, Any]:
-    """The options of a request, by name, as plans and ledgers hold them."""
-    return request.options.to_dict()
-
-
 def _outcomes(options: Options) -> OutcomeRequest:
     if options.baseline == []:
         raise ParameterError("baseline is empty; leave it out, or say what you expect")
@@ -274,13 +256,13 @@ def _budget(options: Options) -> BudgetRequest:
     return BudgetRequest(**given | {"delta": delta, "prior": prior, "optimize_for": purpose})
 
 
-def _target(given: str | float) -> TargetEffect:
+def _target(given: str | float) -> tuple[Metric | None, float]:
     name, _, effect = str(given).rpartition("=")
     try:
         size = float(effect)
     except ValueError:
-        raise ParameterError(f"mde reads METRIC=EFFECT (visit=0.01), got {given!r}") from None
-    return TargetEffect(parse_metric(name) if name else None, size)
+        raise ParameterError(f"mde must be METRIC=EFFECT (visit=0.01), got {given!r}") from None
+    return parse_metric(name) if name else None, size
 
 
 def _clusters(options: Options) -> Clusters:
@@ -289,7 +271,7 @@ def _clusters(options: Options) -> Clusters:
         for name in _OF_LABELS:
             if getattr(options, name) is not None:
                 raise ParameterError(
-                    f"{name} is about private clusters. Give their part of epsilon: "
+                    f"{name} applies to private clusters only. Give their part of epsilon: "
                     "private_cluster=... (epsilon under [private_clusters])"
                 )
         return PublicClusters(min_cell_size=options.min_cell_size)
@@ -303,8 +285,8 @@ def _clusters(options: Options) -> Clusters:
     if options.assignment is not None:
         if options.randomization_unit is not None:
             raise ParameterError(
-                "assignment is of arms that were assigned unit by unit within clusters: leave out "
-                "randomization_unit (--randomization-unit), or assignment"
+                "assignment applies to arms that were assigned unit by unit within clusters: leave "
+                "out randomization_unit (--randomization-unit), or assignment"
             )
         if options.arm_shares is not None:
             raise ParameterError(

@@ -92,12 +92,14 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def provenance_pairs(known: Provenance) -> list[tuple[str, str]]:
     """Where a release comes from, for people: what is known, then what was not stated."""
-    budget = "no ledger: earlier releases about these units are unknown"
+    budget = f"no ledger: earlier releases about these {known.units} are unknown"
     if known.spent_before is not None:
         spent = known.spent_before
-        budget = "no earlier release about these units is in the owner's ledger"
+        budget = f"no earlier release about these {known.units} is in the owner's ledger"
         if spent.epsilon or spent.delta:
-            budget = f"earlier releases about these units spent ε = {rounded_up(spent.epsilon)}"
+            budget = (
+                f"earlier releases about these {known.units} spent ε = {rounded_up(spent.epsilon)}"
+            )
             budget += f", δ = {rounded_up(spent.delta)}" if spent.delta else ""
     said = {
         "description": known.description,

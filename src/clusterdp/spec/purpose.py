@@ -25,7 +25,7 @@ class Purpose(NamedTuple):
     Attributes:
         kind: `overall`, `breakdowns` or `segments`.
         share: The share of every cell that segments have; 1 for other kinds.
-        place: Which breakdown it is of.
+        place: The index of its breakdown.
     """
 
     kind: str

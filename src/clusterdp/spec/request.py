@@ -1,7 +1,7 @@
 """What an owner asked for, parsed once: code with a `Request` never sees the texts it came from.
 
 Options (`fields.py`) are flat and typed, and are what plans, files and ledgers hold. A request has
-them, and beside them every value that a text stands for. What needs the table, or has to be
+them, and next to them every value that a text stands for. What needs the table, or has to be
 chosen, is not here: `planning/decide.py` makes it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -101,13 +101,6 @@ class BudgetRequest:
         parse_purpose(self.optimize_for)
 
 
-class TargetEffect(NamedTuple):
-    """The effect that a budget is looked for: a metric, or None for the first, and its size."""
-
-    metric: Metric | None
-    size: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What was asked for.
@@ -117,7 +110,8 @@ class Request:
         outcomes: What is declared of outcomes; None if nothing was, as when a release is resumed.
         clusters: Whether clusters are public or private, and what is declared of them.
         budget: The budget and the mechanism, of all questions together.
-        target: What `mde` is about; None if it was not given.
+        target: The effect that a budget is looked for, as `mde` has it: a metric, or None for the
+            first, and its size; None if it was not given.
         kept: The public columns that are published as they are.
         breakdowns: The columns of each breakdown.
         folds: How many folds units are put in.
@@ -129,7 +123,7 @@ class Request:
     outcomes: OutcomeRequest | None
     clusters: Clusters
     budget: BudgetRequest
-    target: TargetEffect | None
+    target: tuple[Metric | None, float] | None
     kept: tuple[str, ...]
     breakdowns: tuple[tuple[str, ...], ...]
     folds: int

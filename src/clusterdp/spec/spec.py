@@ -37,10 +37,13 @@ class QuestionSpec(Question):
     Attributes:
         expected: What outcomes are thought to be like, which is published; None where nothing was
             declared.
+        rounding: The variance that rounding numbers to their grids adds to each metric, if outcomes
+            are so; published as well.
         declared: What it was before a pilot decided the rest; None without one.
     """
 
     expected: Expected | None = None
+    rounding: tuple[float, ...] = ()
     declared: QuestionSpec | None = None
 
 

@@ -5,10 +5,12 @@ A manifest states it, and so does a ledger.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from clusterdp.channels.base import ASKED_TOTAL
@@ -111,12 +113,13 @@ class Terms(Struct, frozen=True, kw_only=True, dict=True):
                 "all do"
             )
         _check_asked(mechanisms)
-        guarantee = total_guarantee(questions, labels)
-        return cls(
+        terms = cls(
             questions=tuple(map(QuestionTerms.from_question, questions)),
             labels=labels,
-            guarantee=guarantee,
+            guarantee=total_guarantee(questions, labels),
         )
+        _check_readable(terms)
+        return terms
 
     @cached_property
     def spaces(self) -> tuple[Categories, ...]:
@@ -225,8 +228,25 @@ def _largest(costs: Sequence[tuple[float, float]]) -> Guarantee:
     return Guarantee(epsilon=max(epsilons), delta=max(deltas))
 
 
+def _check_readable(terms: Terms) -> None:
+    """Raise a ParameterError unless terms read back as they are written.
+
+    An integer for a float is written as `10` and read as `10.0`: nobody could read the manifest,
+    and its ε would be spent.
+    """
+    try:
+        written = msgspec.json.encode(terms)
+        again = msgspec.json.encode(msgspec.json.decode(written, type=Terms))
+    except (TypeError, msgspec.ValidationError) as error:
+        raise ParameterError(f"a parameter of a mechanism cannot be published: {error}") from None
+    if again != written:
+        at = next(i for i, pair in enumerate(zip(written, again, strict=False)) if len({*pair}) > 1)
+        name = re.findall(rb'"([a-z_]+)":', written[:at])[-1].decode()
+        raise ParameterError(f"{name} of a mechanism must be a float, such as 10.0")
+
+
 def _check_asked(mechanisms: Sequence[Mechanism]) -> None:
-    """Raise a ParameterError unless each unit is asked one question, and sums are of everyone."""
+    """Raise a ParameterError unless each unit is asked one question, and sums cover all units."""
     asked = [mechanism.asked for mechanism in mechanisms]
     if not mechanisms[0].releases_rows and min(asked) < ASKED_TOTAL:
         raise ParameterError("without rows, all units are part of every question")
@@ -237,5 +257,5 @@ def _check_asked(mechanisms: Sequence[Mechanism]) -> None:
         )
     if len({mechanism.sums for mechanism in mechanisms}) > 1:
         raise ParameterError(
-            "sums are of all units and outcomes: give every question the same shares for them"
+            "sums cover all units and outcomes: give every question the same shares for them"
         )

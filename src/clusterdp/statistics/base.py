@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.space import CategorySpace
 
-
-if TYPE_CHECKING:
     Arrays = Mapping[str, npt.NDArray[Any]]
     # Sums of metrics, and of their squares as in `MetricLattice.squares`; last axis `[metric]`.
     SumPair = tuple[IntArray, IntArray]
@@ -38,7 +36,7 @@ class CellTotals(NamedTuple):
         counts: Units by category; axes `[..., cluster, arm, category]`.
         sums: Sums of metrics, in units of the lattice; axes `[..., cluster, arm, metric]`.
         squares: Sums of squares of metrics, as in `MetricLattice.squares`; axes as those of sums.
-        groups: Weighted sums and squares of groups, by the columns that the groups are of: axes
+        groups: Weighted sums and squares of groups, by the columns of the groups: axes
             `[..., group, fold, arm, metric]`.
     """
 
@@ -51,7 +49,7 @@ class CellTotals(NamedTuple):
     def from_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:
         """The totals of units in known categories; expected counts need not be whole.
 
-        Counts tell neither folds nor breakdowns, so there are no totals of groups.
+        Counts show neither folds nor breakdowns, so there are no totals of groups.
         """
         lattice = space.metric_lattice()
         return cls(
@@ -75,12 +73,12 @@ class SumReading(NamedTuple):
     A unit of a cell is part of its group's sum with the public weight of its cell.
 
     Attributes:
-        by: The public columns that groups are of, none for everyone; None where groups are
+        by: The public columns of groups, none for all units; None where groups are
             clusters.
         weights: x, the weight of a unit in each cell; axes `[cluster, arm]`.
         value: Σ x·y with noise; axes `[..., group, fold, arm]`. Of one fold where sums are not
             split by fold.
-        variance: The variance of its noise, alike for all.
+        variance: The variance of its noise, the same for all.
         squares: Σ x·((y − middle)² − c) with noise, axes as `value`; None if not published.
         squares_variance: The variance of the noise on squares.
         squares_constant: c.
@@ -100,8 +98,8 @@ def square_terms(
 ) -> tuple[float, FloatArray] | None:
     """The squared distance of a function from its middle, by what is published of metrics.
 
-    It is a constant, a weighted sum of metrics and one of their squared distances. So it is of one
-    metric; and of R·y − r·R, R being 0 or 1, as R² is R.
+    It is a constant, a weighted sum of metrics and one of their squared distances. It exists for
+    one metric, and for R·y − r·R with R 0 or 1, because R² is R.
 
     Args:
         values: The function; axes `[category]`.
@@ -134,8 +132,7 @@ def combined(
 ) -> SumReading:
     """A weighted sum of readings of all metrics, whose noise is uncorrelated.
 
-    Noise that metrics have together is: the sign of each is as likely as the other, whatever the
-    rest.
+    Joint noise of metrics is symmetric: given the rest, both signs of each are equally likely.
 
     Args:
         readings: Of every metric.
@@ -206,7 +203,7 @@ class DrawnStatistic(ABC):
 
     @property
     def level(self) -> tuple[str, ...] | None:
-        """The columns that its groups are of; None if it is of cells, and published with them."""
+        """The columns of its groups; None if it covers cells, and is published with them."""
         return None
 
     @abstractmethod
@@ -230,7 +227,7 @@ class DrawnStatistic(ABC):
         values: FloatArray,  # noqa: ARG002 - for other kinds
         combination: FloatArray | None,  # noqa: ARG002 - for other kinds
     ) -> tuple[SumReading, ...]:
-        """Sums of any function of the category, if it tells them.
+        """Sums of any function of the category, if it determines them.
 
         Args:
             values: The function; axes `[category]`.
@@ -260,12 +257,12 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
     - `parameters()`: its numbers, by the names that people are shown.
 
     Attributes:
-        beside_rows: Whether it may be published beside rows.
+        beside_rows: Whether it may be published next to rows.
         with_gaps: Its columns that have no value for some cells.
         in_words: What its columns hold.
         of_categories: Whether it is drawn from counts by category, not from sums.
-        of_everyone: Whether it is of all units, and drawn together for all questions; else it is of
-            the units that are asked, where a release has rows.
+        of_everyone: Whether it covers all units, and is drawn together for all questions; else it
+            covers the units that are asked, where a release has rows.
     """
 
     beside_rows: ClassVar[bool] = True
@@ -281,7 +278,7 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
 
     @property
     def level(self) -> tuple[str, ...] | None:
-        """The columns that its groups are of; None if it is of cells, and published with them."""
+        """The columns of its groups; None if it covers cells, and is published with them."""
         return None
 
     @property
@@ -315,7 +312,7 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         space: CategorySpace,  # noqa: ARG002 - for other kinds
         metric: int = 0,  # noqa: ARG002 - for other kinds
     ) -> float | None:
-        """The noise variance of the sum of every cell; None if it tells none."""
+        """The noise variance of the sum of every cell; None if it determines none."""
         return None
 
 

@@ -58,7 +58,7 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
         """Raise a ParameterError for several metrics, or if contrasts would not fit 64 bits."""
         if len(space.metric_values()) > 1:
             raise ParameterError(
-                "noisy contrasts are of one metric; publish several with mechanism optimal"
+                "noisy contrasts cover one metric; publish several with mechanism optimal"
             )
         self._noises(layout, space)
 
@@ -83,7 +83,7 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
         return DrawnContrasts(values=arrays[_COLUMN], variances=variances, layout=layout)
 
     def column_types(self, space: CategorySpace) -> dict[str, pl.DataType]:  # noqa: ARG002 - as the others
-        """One column: a contrast stands beside the treatment cell it belongs to."""
+        """One column: a contrast is in the row of its treatment cell."""
         import polars as pl
 
         return {_COLUMN: pl.Float64()}
@@ -158,7 +158,7 @@ class DrawnContrasts(DrawnStatistic):
     Attributes:
         values: Axes `[..., cluster, treatment]`, treatments in the order of `Layout.treatments`.
         variances: Variance of the noise on each; axes `[cluster, treatment]`.
-        layout: The cells they are of.
+        layout: Their cells.
     """
 
     values: FloatArray
@@ -170,7 +170,7 @@ class DrawnContrasts(DrawnStatistic):
         return {_COLUMN: self.values}
 
     def to_columns(self) -> list[pl.Series]:
-        """One column, with gaps beside control."""
+        """One column, with gaps for control."""
         import polars as pl
 
         table = np.full(self.layout.sizes.shape, np.nan)

@@ -146,7 +146,7 @@ class DrawnCounts(DrawnStatistic):
     Attributes:
         statistic: How they were drawn.
         noisy_counts: Axes `[..., group, outcome]`.
-        layout: The cells they are of.
+        layout: Their cells.
         space: The outcomes they count.
     """
 
@@ -176,7 +176,7 @@ class DrawnCounts(DrawnStatistic):
     def readings_of(
         self,
         values: FloatArray,
-        combination: FloatArray | None,  # noqa: ARG002 - counts tell every function
+        combination: FloatArray | None,  # noqa: ARG002 - counts determine every function
     ) -> tuple[SumReading, ...]:
         """Sums of cells, or of arms, each unit with weight one.
 

@@ -10,7 +10,7 @@ integer that moves by g·w_j reaches it. For one integer of width 1 it is discre
 scale σ.
 
 **How it is drawn.** A box of level k holds the vectors with |z_j| ≤ k·w_j: W(k) = Π_j (2k·w_j + 1)
-of them. Draw k with probability ∝ q^k·W(k), q = e^(−1/σ), then a vector of its box, each alike. A
+of them. Draw k with probability ∝ q^k·W(k), q = e^(−1/σ), then a vector of its box, uniformly. A
 vector z then has probability ∝ Σ_{k ≥ N(z)} q^k ∝ q^N(z), as stated. W is a polynomial of degree m
 in k, so it is Σ_i h_i·C(k − i + m, m) with i from 0 to m. The integers h_i are not negative, since
 W counts the points of a lattice polytope (Ehrhart, Stanley). And the sum of i and m + 1 geometric
@@ -170,7 +170,9 @@ def add_exact_noise(values: IntArray, scale: float, widths: tuple[int, ...] = AL
         noisy = _add_laplace(flat, scale)
     else:
         n_geometric = len(flat) // len(widths) * (len(widths) + 1)
-        vectors = draw_exactly(widths, scale, _geometric(n_geometric, scale))
+        # Laplace noise z, or −z − 1 where z < 0, has P(g) ∝ exp(−g/scale), g ≥ 0.
+        geometric = [one if one >= 0 else ~one for one in _add_laplace([0] * n_geometric, scale)]
+        vectors = draw_exactly(widths, scale, geometric)
         noise = itertools.chain.from_iterable(vectors)
         sums = (value + one for value, one in zip(flat, noise, strict=True))
         noisy = [min(max(one, _SMALLEST), _LARGEST) for one in sums]
@@ -194,11 +196,6 @@ def _add_laplace(values: list[int], scale: float) -> list[int]:
     # OpenDP draws one after another, outside of Python: threads draw some each.
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(itertools.chain.from_iterable(threads.map(measurement, parts)))
-
-
-def _geometric(n_drawn: int, scale: float) -> list[int]:
-    """Variables with P(g) ∝ exp(−g/scale), g ≥ 0: Laplace noise z, or −z − 1 where z < 0."""
-    return [one if one >= 0 else ~one for one in _add_laplace([0] * n_drawn, scale)]
 
 
 def simulated_noise(rng: np.random.Generator) -> NoiseSource:

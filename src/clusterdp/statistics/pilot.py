@@ -87,7 +87,7 @@ class NoisyPilot(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DrawnPilot:
-    """A look with its noise: public from here on.
+    """A pilot histogram with its noise: public from here on.
 
     Attributes:
         statistic: How it was drawn.

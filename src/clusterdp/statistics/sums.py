@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _SUMS, _SQUARES = "noisy_sum", "noisy_squares"
-# The published integers; beside them, sums are published as numbers of the metric.
+# The published integers; next to them, sums are published as numbers of the metric.
 _INTEGERS = "noisy_sum_in_units"
 
 
@@ -72,10 +72,6 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
     def noise(self, space: CategorySpace) -> SumNoise:
         """The noise at which all sums and squares together cost ε."""
         return sum_noise(space, self.epsilon, self.largest_weight)
-
-    def variance(self, space: CategorySpace, metric: int) -> float:
-        """The noise variance of sums of a metric."""
-        return self.noise(space).variance(space, metric)
 
     def weights(self, layout: Layout) -> IntArray:
         """What a unit of each cell counts; axes `[cluster, arm]`."""
@@ -180,7 +176,7 @@ class DrawnMetricSums(DrawnStatistic):
         sums: The sums; axes `[..., cluster, arm, metric]` of cells, `[..., group, fold, arm,
             metric]` of totals.
         squares: Those of the metrics that have them, in their order; None if none has.
-        layout: The cells they are of.
+        layout: Their cells.
         space: The categories they add up.
     """
 
@@ -192,7 +188,7 @@ class DrawnMetricSums(DrawnStatistic):
 
     @property
     def level(self) -> tuple[str, ...] | None:
-        """The columns that its groups are of; None if it is of cells."""
+        """The columns of its groups; None if it covers cells."""
         return self.statistic.level
 
     def arrays(self) -> Arrays:
@@ -262,7 +258,7 @@ class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
 
     def cell_sum_variance(self, space: CategorySpace, metric: int = 0) -> float:
         """The noise variance of cell sums."""
-        return self.variance(space, metric)
+        return self.noise(space).variance(space, metric)
 
 
 _LEAST_NOISE, _MOST_NOISE = 4.0**-8, 4.0**12
@@ -271,8 +267,8 @@ _LEAST_NOISE, _MOST_NOISE = 4.0**-8, 4.0**12
 def noise_in_rows(level_epsilon: FloatArray, row_epsilon: FloatArray) -> FloatArray:
     """How many rows have as much noise as a total: N = 4/ε²/v, to a power of four.
 
-    The total is of two folds, at ε of its level; v is the noise of a row by Warner's randomized
-    response at ε of the rows, e^ε/(e^ε − 1)², whatever the outcomes are.
+    The total covers two folds, at ε of its level; v is the noise of a row by Warner's randomized
+    response at ε of the rows, e^ε/(e^ε − 1)², for any outcomes.
     """
     with np.errstate(divide="ignore", over="ignore"):
         row = np.exp(-row_epsilon) / np.expm1(-row_epsilon) ** 2
@@ -287,7 +283,7 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
     `stratified_weights`.
 
     Attributes:
-        by: The public columns that groups are of; none for everyone.
+        by: The public columns of its groups; none for all units.
         noise_in_rows: How many rows have as much noise as a total of weight one, about; it decides
             how weights are capped.
     """
@@ -314,7 +310,7 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
 
     @property
     def level(self) -> tuple[str, ...]:
-        """The columns that its groups are of."""
+        """The columns of its groups."""
         return self.by
 
     def weights(self, layout: Layout) -> IntArray:

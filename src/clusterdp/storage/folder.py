@@ -181,7 +181,7 @@ class Destination(Protocol):
         """The manifest of the release that is there; None if there is no release."""
 
     def clear(self, claim: str) -> None:
-        """Remove what killed runs of a release left here and beside; a published one stays.
+        """Remove what killed runs of a release left here and next to it; a published one stays.
 
         Args:
             claim: What runs of the release own the place by.
@@ -202,18 +202,45 @@ class LocalFolder:
 
     @property
     def working(self) -> Path:
-        """Beside which what is needed meanwhile is stored: here, on the same disk."""
+        """Where temporary files are stored: next to it, on the same disk."""
         return self.path
 
     def check_free(self, claim: str | None = None) -> None:  # noqa: ARG002 - nothing is ever there
         """Raise an OutputError unless a new folder can be made there."""
-        check_free(self.path)
+        target = self.path
+        check_system()
+        if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
+            raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
+        # The names of private folders are longer: what is too long for one is found here.
+        is_there, *_ = map(_is_there, (target, _partial_of(target), _scratch_of(target)))
+        if is_there:
+            raise OutputError(
+                f"{target} exists already, and a release is never overwritten. Nothing was "
+                "published. Fix: choose another folder (out=..., --out), if you mean to spend "
+                "epsilon again."
+            )
+        if not target.parent.is_dir():
+            raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
+        # Checked before anything is spent. The system checks again when the folder is made.
+        if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=True):
+            raise OutputError(f"cannot write in {target.parent}: permission denied")
 
     @contextmanager
     def staged(self, claim: str) -> Iterator[Staged]:  # noqa: ARG002 - a lock distinguishes runs
-        """A private folder beside it."""
-        with staged_folder(self.path) as folder:
-            yield Staged(files=folder, rows=str(folder))
+        """A private folder next to it that becomes it when the block ends without an error.
+
+        Before that it does not exist; what an earlier run left behind is removed. A
+        second run for the same place does not wait: it gets an error.
+
+        Raises:
+            OutputError: If it exists, its parent does not, or another run is writing it.
+        """
+        target = Path(os.path.abspath(self.path))  # noqa: PTH100 - resolve() would follow a symlink
+        LocalFolder(target).check_free()
+        with working_folder(target) as partial:
+            yield Staged(files=partial, rows=str(partial))
+            LocalFolder(target).check_free()
+            _publish(partial, target)
 
     def manifest(self) -> bytes | None:
         """The manifest of the release that is there; None if there is no release."""
@@ -223,29 +250,8 @@ class LocalFolder:
             return None
 
     def clear(self, claim: str) -> None:  # noqa: ARG002 - a lock distinguishes runs
-        """Remove the private folders beside it; a rename leaves nothing else behind."""
+        """Remove the private folders next to it; a rename leaves nothing else behind."""
         remove_private_folders(self.path)
-
-
-@contextmanager
-def staged_folder(target: Path) -> Iterator[Path]:
-    """A private folder beside `target` that becomes it when the block ends without an error.
-
-    Whatever happens before, `target` does not exist; what an earlier run left behind is removed. A
-    second run for the same target does not wait: it gets an error.
-
-    Yields:
-        The folder to fill, readable by its owner alone.
-
-    Raises:
-        OutputError: If the target exists, its parent does not, or another run is writing it.
-    """
-    target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a symlink
-    check_free(target)
-    with working_folder(target) as partial:
-        yield partial
-        check_free(target)
-        _publish(partial, target)
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
@@ -257,14 +263,14 @@ def has_scheme(place: str) -> bool:
 
 
 def working_of(address: str) -> Path:
-    """Beside which this machine stores what it needs meanwhile for a place in a store."""
+    """Where this machine stores temporary files for a place in object storage."""
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"clusterdp-{os.geteuid()}-{name}"
 
 
 @contextmanager
 def working_folder(target: Path) -> Iterator[Path]:
-    """A private folder beside `target`, which is removed if the block ends with an error.
+    """A private folder next to `target`, which is removed if the block ends with an error.
 
     What an earlier run left behind is removed, too.
 
@@ -272,51 +278,49 @@ def working_folder(target: Path) -> Iterator[Path]:
         OutputError: If it cannot be made, or another run is using it.
     """
     partial = _partial_of(target)
-    handle = _claim(partial, target)
+    with _claimed(partial, target):
+        try:
+            _empty(partial)
+            _remove_stale_scratch(target)
+            yield partial
+        except DataError as error:
+            # Its budget is given back, so nothing that was drawn may be left.
+            try:
+                _remove(partial)
+            except OutputError as failed:
+                raise OutputError(f"{error}; {failed}") from None
+            raise
+        except BaseException:
+            # Only while it is ours; an unclaimed empty one harms nobody.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _claimed(folder: Path, target: Path) -> Iterator[None]:
+    """Make a folder and lock it; the lock goes with the process, however it ends."""
     try:
-        _empty(partial)
-        _remove_stale_scratch(target)
-        yield partial
-    except DataError as error:
-        # Its budget is given back, so nothing that was drawn may be left.
-        with _said_with(error):
-            _remove(partial)
-        raise
-    except BaseException:
-        # Only while it is ours; an unclaimed empty one harms nobody.
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # Never through a link: what is found inside is going to be removed.
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
+    try:
+        _lock_as_ours(handle, folder, target)
+        yield
     finally:
         os.close(handle)
 
 
-@contextmanager
-def _said_with(error: DataError) -> Iterator[None]:
-    """Why something could not be removed, with the error that it was to be removed for."""
-    try:
-        yield
-    except OutputError as failed:
-        raise OutputError(f"{error}; {failed}") from None
-
-
-def _claim(partial: Path, target: Path) -> int:
-    """Make the folder and lock it; the lock goes with the process, however it ends."""
-    try:
-        partial.mkdir(mode=0o700, exist_ok=True)
-        # Never through a link: what is found inside is going to be removed.
-        handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
+def _lock_as_ours(handle: int, folder: Path, target: Path) -> None:
     try:
         _lock(handle, exclusive=True)
-        opened, there = os.fstat(handle), os.lstat(partial)
+        opened, there = os.fstat(handle), os.lstat(folder)
         if opened.st_uid != os.geteuid() or not os.path.samestat(opened, there):
             raise BlockingIOError
         os.fchmod(handle, 0o700)
     except OSError:
-        os.close(handle)
         raise OutputError(f"another run is writing {target}") from None
-    return handle
 
 
 def is_being_written(target: Path) -> bool:
@@ -342,7 +346,7 @@ def _is_locked(folder: Path) -> bool:
 
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """A private folder beside `target` for what must be stored while it is made.
+    """A private folder next to `target` for what must be stored while it is made.
 
     It is removed in the end, and what a killed run left of it by the next run.
 
@@ -350,33 +354,29 @@ def scratch_folder(target: Path) -> Iterator[Path]:
         OutputError: If it cannot be made, or another run is using it.
     """
     scratch = _scratch_of(target)
-    handle = _claim(scratch, target)
-    try:
-        _empty(scratch)
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        os.close(handle)
+    with _claimed(scratch, target):
+        try:
+            _empty(scratch)
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def has_private_folders(target: Path) -> bool:
-    """Whether a run left, or uses, private folders beside `target`."""
+    """Whether a run left, or uses, private folders next to `target`."""
     return any(os.path.lexists(folder) for folder in (_partial_of(target), _scratch_of(target)))
 
 
 def remove_private_folders(target: Path) -> None:
-    """Remove the private folders that a killed run left beside `target`.
+    """Remove the private folders that a killed run left next to `target`.
 
     Raises:
         OutputError: If a run is using one of them, or it cannot be removed.
     """
     for folder in (_partial_of(target), _scratch_of(target)):
         if os.path.lexists(folder):
-            handle = _claim(folder, target)
-            try:
+            with _claimed(folder, target):
                 _remove(folder)
-            finally:
-                os.close(handle)
 
 
 def _remove(folder: Path) -> None:
@@ -422,25 +422,6 @@ def _locks() -> ModuleType:
 def check_system() -> None:
     """Raise an OutputError on a system that cannot lock folders."""
     _locks()
-
-
-def check_free(target: Path) -> None:
-    """Raise an OutputError unless a new folder can be made at `target`."""
-    check_system()
-    if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
-        raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
-    # The names of private folders are longer: what is too long for one is found here.
-    is_there, *_ = map(_is_there, (target, _partial_of(target), _scratch_of(target)))
-    if is_there:
-        raise OutputError(
-            f"{target} exists already, and a release is never overwritten; another folder "
-            "(out=..., --out) is another release, which spends its epsilon again"
-        )
-    if not target.parent.is_dir():
-        raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
-    # Checked before anything is spent. The system checks again when the folder is made.
-    if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=True):
-        raise OutputError(f"cannot write in {target.parent}: permission denied")
 
 
 def _is_there(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """Polars holds rows in memory alone: what it spilled would be true outcomes on a shared disk.
 
-When memory is short, Polars stores intermediate rows in `/var/tmp/polars-USER/spill`, whatever
-TMPDIR says: unencrypted, in a folder whose owner it does not check, and left behind by a kill. A
+When memory is short, Polars stores intermediate rows in `/var/tmp/polars-USER/spill`, with any
+TMPDIR: unencrypted, in a folder whose owner it does not check, and left behind by a kill. A
 release gains nothing by that. Its passes stream, it sorts in ranges of its own, and to aggregate
 rows Polars needs as much memory with spilling as without.
 """
@@ -12,7 +12,7 @@ import os
 import sys
 
 # Polars spills beyond the smaller of a share of the machine's memory and a number of megabytes. It
-# reads both when it starts, and whenever it is told to. Here both exceed any machine.
+# reads both when it starts, and whenever it is asked to. Here both exceed any machine.
 _NEVER = {
     "POLARS_OOC_MEMORY_BUDGET_FRACTION": "1e9",
     "POLARS_OOC_MEMORY_BUDGET_MB": "1000000000",

@@ -95,16 +95,12 @@ class Access:
         return found.access_key, found.secret_key, found.token
 
 
-def find_access(scheme: str) -> Access:
-    """The access to stores of a kind.
+def _amazon_access() -> Access:
+    """The access to stores of Amazon's kind.
 
     Raises:
         AccessError: If no credentials are found, or the settings contradict each other.
     """
-    return _amazon_access() if scheme == AMAZON else Access()
-
-
-def _amazon_access() -> Access:
     try:
         import botocore.session
         from botocore.exceptions import BotoCoreError
@@ -207,7 +203,7 @@ class ObjectStore:
         scheme, _, rest = uri.partition("://")
         bucket, _, folder = rest.strip("/").partition("/")
         if "@" in bucket:  # it is not repeated: it may hold a password
-            raise errors("the address of a store names a bucket and a folder, and no user")
+            raise errors("an address in object storage has a bucket and a folder, and no user")
         if not bucket:
             raise errors(f"{uri} names no bucket; write {scheme}://bucket/folder")
         if folder and not _NO_NAMES.isdisjoint(folder.split("/")):
@@ -215,7 +211,7 @@ class ObjectStore:
                 f"{uri} has an empty name in it, or . or ..; write {scheme}://bucket/folder"
             )
         try:
-            access = find_access(scheme)
+            access = _amazon_access() if scheme == AMAZON else Access()
             objects = _objects_of(scheme, bucket, folder, access)
         except AccessError as error:
             raise errors(f"{uri} {error}") from None
@@ -322,7 +318,7 @@ class ObjectStore:
                 obstore.put(self._objects, name, content)
 
     def upload(self, name: str, path: Path) -> None:
-        """Write a file as an object, whatever was there. It appears complete or not at all."""
+        """Write a file as an object, in place of any other. It appears complete or not at all."""
         import obstore
 
         part = max(_PART_BYTES, path.stat().st_size // _MOST_PARTS)

@@ -58,7 +58,7 @@ class ClaimedFolder(ABC):
 
     @property
     def working(self) -> Path:
-        """Beside which this machine stores what it needs meanwhile: in the system's own folder."""
+        """Where this machine stores temporary files: in the system's own folder."""
         return working_of(str(self))
 
     def manifest(self) -> bytes | None:
@@ -71,8 +71,9 @@ class ClaimedFolder(ABC):
         there = self._names()
         if MANIFEST in there:
             raise OutputError(
-                f"{self} exists already, and a release is never overwritten; another folder "
-                "(out=..., --out) is another release, which spends its epsilon again"
+                f"{self} exists already, and a release is never overwritten. Nothing was "
+                "published. Fix: choose another folder (out=..., --out), if you mean to spend "
+                "epsilon again."
             )
         if CLAIM in there and (claim is None or not self._owned(claim)):
             raise self._claimed()
@@ -169,8 +170,8 @@ class StoreFolder(ClaimedFolder):
         if created and self.store.create(CLAIM, claim.encode()):
             self._remove_claim()
             raise OutputError(
-                f"{self} is in a store that ignores conditional writes (If-None-Match), so that "
-                "two owners could publish to one place; choose another store"
+                f"{self} is in object storage that ignores conditional writes (If-None-Match), so "
+                "two owners could publish to one place; choose another"
             )
         if not created:
             self.check_free(claim)
@@ -192,7 +193,7 @@ class StoreFolder(ClaimedFolder):
 
     def _publish(self, folder: Path, claim: str) -> None:
         sealed = (folder / MANIFEST).read_bytes()
-        # What the manifest does not name stays here, whatever it is.
+        # What the manifest does not name stays here.
         names = sorted(json.loads(sealed)["files"])
         for name in names:
             self.store.upload(name, folder / name)

@@ -59,7 +59,7 @@ BETTER = 0.95
 
 
 def measure_tradeoffs(study: Study, draw: int) -> Tables:
-    """Variance against γ at fixed privacy, and the trade-off with σ and γ optimised."""
+    """Variance against γ at fixed privacy, and the trade-off with σ and γ optimized."""
     measured = _Measured(population=pops.sub_population(draw), rng=noise_rng(draw, 1))
     by_floor: Rows = []
     tradeoff: Rows = []
@@ -102,7 +102,7 @@ class _Measured:
 
 
 def _at_equal_strength(measured: _Measured) -> Rows:
-    """The reading under which a small floor helps: λ kept at 0.8, whatever privacy that gives."""
+    """The reading under which a small floor helps: λ kept at 0.8, for any resulting privacy."""
     small, large = (
         builders.cluster_dp(noise_scale=10, prior_floor=share / K, resample_prob=0.8)
         for share in (0.1, 1.0)
@@ -216,13 +216,13 @@ def _tradeoff_claims(rows: Rows) -> list[Claim]:
     to_uniform, to_free = ours / uniform, ours / free
     return [
         decide_over_draws(
-            "optimised trade-off beats uniform prior",
+            "optimized trade-off beats uniform prior",
             holds=everywhere(np.maximum(to_uniform, free / uniform) < BETTER),
             evidence=f"Least ratio of a draw {in_brief(to_uniform.min(axis=1))}, largest "
             f"{in_brief(to_uniform.max(axis=1))}; the floor chosen is {_floors_chosen(paper)}.",
         ),
         decide_over_draws(
-            "optimised Cluster-DP beats Cluster-Free-DP",
+            "optimized Cluster-DP beats Cluster-Free-DP",
             holds=everywhere(to_free < BETTER),
             evidence=f"Least ratio of a draw {in_brief(to_free.min(axis=1))}, largest "
             f"{in_brief(to_free.max(axis=1))}.",
@@ -269,17 +269,17 @@ def measure_ratio(study: Study, draw: int) -> Tables:
 
 
 def judge_ratio(tables: Tables) -> list[Claim]:
-    """Whether clusters help more as they become alike, and more at smaller λ."""
+    """Whether clusters help more as they become homogeneous, and more at smaller λ."""
     ratios = {
         prob: by_draw(tables["ratio"], "ratio", resample_prob=prob) for prob in RESAMPLE_PROBS
     }
     spread_out = {prob: ratio[:, :2].mean(axis=1) for prob, ratio in ratios.items()}
-    alike = {prob: ratio[:, -2:].mean(axis=1) for prob, ratio in ratios.items()}
+    uniform = {prob: ratio[:, -2:].mean(axis=1) for prob, ratio in ratios.items()}
     found = (
-        f"λ = {prob:g}: {in_brief(spread_out[prob])} at small β, {in_brief(alike[prob])} at large"
+        f"λ = {prob:g}: {in_brief(spread_out[prob])} at small β, {in_brief(uniform[prob])} at large"
         for prob in RESAMPLE_PROBS
     )
-    falls = np.all([alike[prob] < spread_out[prob] for prob in RESAMPLE_PROBS], axis=0)
+    falls = np.all([uniform[prob] < spread_out[prob] for prob in RESAMPLE_PROBS], axis=0)
     apart = by_draw(tables["ratio"], "spread_of_centers")[:, 0]
     return [
         decide_over_draws(
@@ -291,8 +291,8 @@ def judge_ratio(tables: Tables) -> list[Claim]:
         ),
         decide_over_draws(
             "the benefit is stronger at smaller λ",
-            holds=alike[0.5] < alike[0.8],
-            evidence=f"{in_brief(alike[0.5])} for λ = 0.5, {in_brief(alike[0.8])} for λ = 0.8.",
+            holds=uniform[0.5] < uniform[0.8],
+            evidence=f"{in_brief(uniform[0.5])} for λ = 0.5, {in_brief(uniform[0.8])} for λ = 0.8.",
         ),
     ]
 

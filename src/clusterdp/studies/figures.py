@@ -105,7 +105,7 @@ def _ratio(tables: Tables) -> Figure:
         rows = select(tables["ratio"], resample_prob=prob)
         _band(panel, rows, "between", "ratio", label=f"λ = {prob:g}", **style)
     panel.axhline(1, color="#888888", linewidth=0.8)
-    panel.set_xlabel("β: how alike the units of a cluster are")
+    panel.set_xlabel("β: how similar the units of a cluster are")
     panel.set_ylabel("variance, Cluster-DP over Cluster-Free-DP")
     panel.legend(frameon=False)
     return figure
@@ -124,7 +124,7 @@ def _bound(tables: Tables) -> Figure:
     simulated = Spread.of(by_draw(rows, "simulated_gap")).median
     panel.plot(points(rows, "between"), simulated, "kx", markersize=5, label="gap, simulated")
     panel.set_yscale("log")
-    panel.set_xlabel("β: how alike the units of a cluster are")
+    panel.set_xlabel("β: how similar the units of a cluster are")
     panel.set_ylabel("variance gap to no privacy")
     panel.legend(frameon=False, fontsize=8, loc="center left")
     return figure

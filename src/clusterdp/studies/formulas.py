@@ -1,6 +1,6 @@
 """The paper's variance theory as functions, corrected where `docs/explanation/privacy.md` says so.
 
-Effects are of treatments against control; results have axes `[treatment]` unless stated.
+Effects compare treatments with control; results have axes `[treatment]` unless stated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class VarianceBound(NamedTuple):
 
 
 def homogeneity(population: Population) -> FloatArray:
-    """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for alike clusters."""
+    """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for similar units."""
     spread = _finite_variance(population.potential_counts(), population.space.metric_values()[0])
     weights = population.layout.cluster_shares
     return np.asarray((weights**2 * spread / population.layout.sizes).sum(axis=0))
@@ -96,7 +96,7 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
         rng: For the noise of the statistics.
         n_draws: How many draws of the statistics to average over.
         use: "rows", or "everything" for estimates that use sums and counts as well.
-        segment_share: The share of every cell that the estimate is of.
+        segment_share: The share of every cell that the estimate covers.
         metric: Which metric.
     """
     exact = np.zeros(len(layout.treatments))

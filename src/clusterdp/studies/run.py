@@ -69,7 +69,7 @@ def parse_experiments(names: list[str]) -> list[int]:
 def run_experiments(
     numbers: list[int], study: Study, report: Callable[[int], None]
 ) -> list[ExperimentFindings]:
-    """The guarantees, and the experiments asked for. A draw is the same whatever runs beside it.
+    """The guarantees, and the experiments asked for. A draw does not depend on which others run.
 
     Args:
         numbers: Which experiments.
@@ -136,7 +136,7 @@ _MECHANISMS = ("accounting", "mechanism")
 SHOWN = {
     1: (
         Shown("against_floor", "Variance", _MECHANISMS, ("floor_share", "Kγ"), _VARIANCE),
-        Shown("tradeoff", "Variance, optimised", _MECHANISMS, ("epsilon", "ε"), _VARIANCE),
+        Shown("tradeoff", "Variance, optimized", _MECHANISMS, ("epsilon", "ε"), _VARIANCE),
     ),
     2: (Shown("ratio", "Ratio of variances", ("resample_prob",), ("between", "β"), {"ratio": ""}),),
     3: (Shown("tradeoff", "Variance", _MECHANISMS, ("epsilon", "ε"), _VARIANCE),),

@@ -126,7 +126,7 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     released = channel.simulate(counts, rng)
     outputs = ResponseValues.from_channel(channel, space, metric)
     whole = ProfileSums.from_cell_counts(released, outputs)
-    whole = replace(whole, sizes=profiles.sizes)  # alike in all replicates
+    whole = replace(whole, sizes=profiles.sizes)  # the same in all replicates
     used = statistics if use == "everything" else ()
     readings = [reading for one in used for reading in one.sum_readings(metric)]
     noise = declared_noise(mechanism, space, metric)

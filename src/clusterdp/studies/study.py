@@ -89,7 +89,7 @@ BAND = (0.1, 0.9)
 
 
 def noise_rng(draw: int, experiment: int) -> np.random.Generator:
-    """The randomness of noise and assignment in one draw, whatever else is run."""
+    """The randomness of noise and assignment in one draw, the same for any other experiments."""
     return np.random.default_rng([draw, experiment])
 
 

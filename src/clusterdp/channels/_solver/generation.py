@@ -115,8 +115,8 @@ class _Search:
     def add_sets(self, added: list[BoolArray]) -> None:
         """Add sets, and drop idle ones if there are too many.
 
-        Idle are those far from being used both at the best prices and at the last: the bound is of
-        the former, and the latter are where they are because of sets.
+        Idle are those far from being used both at the best prices and at the last: the bound uses
+        the former, and the latter depend on the sets.
         """
         kept = self.high
         if len(kept) + sum(map(len, added)) > _MOST_SETS:
@@ -128,8 +128,7 @@ class _Search:
 
     def is_settled(self) -> bool:
         """Whether prices promise hardly more than the bound."""
-        promised = self.promised - self.program.spread
-        return self.promised - self.bound <= self.goal * promised
+        return self.promised - self.bound <= self.goal * (self.promised - self.program.spread)
 
     def is_near(self) -> bool:
         """Whether the best mixture costs hardly more than the bound."""
@@ -162,7 +161,8 @@ class _Search:
 
     def proof(self) -> PricedSets | None:
         """Every set priced at the best prices, if the bound is not proved and can be."""
-        if self.bound == self.proved or not pricing.can_be_exact(self.program):
+        n_sets = pricing.n_sets_to_price(self.program)
+        if self.bound == self.proved or n_sets > pricing.MOST_AT_ALL:
             return None
         return pricing.price_exactly(self.program, self.best)
 
@@ -209,6 +209,35 @@ def find_optimum(program: ConeProgram) -> tuple[StepMixture, float] | None:
         if is_last:
             break
     return search.mixture, search.proved_bound()
+
+
+# What the program of a plan is solved to; of programs with more numbers, sets are not priced.
+_NEAR, _MOST_PRICED = 1e-6, 100
+# How often they are priced at most, and the share of the excess variance that is worth it again.
+_MOST_PRICINGS, _LITTLE = 4, 1e-3
+
+
+def near_optimum(program: ConeProgram) -> StepMixture | None:
+    """A mixture that costs hardly more than the best, without a bound; for plans.
+
+    First sets are nearly enough. For 64 categories and 2 metrics they cost up to 2.5% more excess
+    variance than the best mixture. For 24 categories they cost up to 4% more, and 0.2% with those
+    that few pricings add. The search takes 3 to 10 times as long.
+    """
+    high = first_sets(program)
+    mixture = solve_cones(program, high, precision=_NEAR)
+    if mixture is None or program.values.size > _MOST_PRICED:
+        return mixture
+    for _ in range(_MOST_PRICINGS):
+        priced = pricing.price(program, mixture.prices, mixture)
+        high = distinct(np.vstack([high, priced.high[:_MOST_ADDED]]))
+        better = solve_cones(program, high, precision=_NEAR)
+        if better is None:
+            break
+        gained, mixture = program.cost_of(mixture) - program.cost_of(better), better
+        if gained <= _LITTLE * (program.cost_of(mixture) - program.spread):
+            break
+    return mixture
 
 
 def _separate_bound(program: ConeProgram) -> float:
@@ -279,18 +308,15 @@ def _likeliest(program: ConeProgram, high: BoolArray, mass: FloatArray) -> Float
     return np.asarray(mass * program.levels(high).max(axis=1))
 
 
-def _equations(program: ConeProgram, full: ReducedMixture) -> FloatArray:
-    """What a unit of each mass adds to probabilities and means; axes `[equation, step]`."""
-    levels = program.levels(full.high).T
-    return np.vstack([levels, *[levels * output for output in full.outputs.T]])
-
-
 def _eliminated(program: ConeProgram, full: ReducedMixture) -> FloatArray:
     """Masses of at most as many steps as there are equations, at no higher cost.
 
     Steps join in turn, likeliest first; as many as are too many are then emptied.
     """
-    equations, costs = _equations(program, full), (full.outputs**2).sum(axis=1)
+    # What a unit of each mass adds to probabilities and means; axes `[equation, step]`.
+    levels = program.levels(full.high).T
+    equations = np.vstack([levels, *[levels * output for output in full.outputs.T]])
+    costs = (full.outputs**2).sum(axis=1)
     order = np.argsort(-full.mass, kind="stable")
     mass = np.zeros(len(order))
     n_equations = len(equations)

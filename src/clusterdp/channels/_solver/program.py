@@ -4,7 +4,7 @@ Every ε-private channel is a mixture of steps: outputs whose probability has tw
 (e^ε) times as high on a *high set* A of categories as elsewhere. With L_A the levels, scaled so
 that Σ_y p(y)·L_A(y) = 1, and weights of one, the program is (Jensen: one output per high set)
 
-    minimise   Σ_A |q_A|² / μ_A                 over μ_A ≥ 0 and q_A, one number per metric
+    minimize   Σ_A |q_A|² / μ_A                 over μ_A ≥ 0 and q_A, one number per metric
     subject to Σ_A μ_A·L_A(y) = 1 − δ           for every category y
                Σ_A q_A·L_A(y) + δ·ρ(y) = Y(y)   for every category y and metric
 
@@ -201,7 +201,10 @@ def solve_cones(
     point = system.start()
     for _ in range(_MOST_STEPS):
         opened = system.opened(point)
-        if _is_within(point, opened, precision):
+        equations, slacks = (np.abs(one).max() for one in opened[:2])
+        # The gap is as small as wanted, and what is open is negligible.
+        is_closed = equations <= _EQUATIONS * precision and slacks <= precision
+        if is_closed and point.gap <= precision:
             break
         stepped = system.step(point, opened, precision)
         if stepped is None:
@@ -215,16 +218,6 @@ def solve_cones(
     moved = point.mass[:, np.newaxis] * system.means(point.prices) / 2
     reveals = _reveals(program, moved.T @ program.levels(high))
     return StepMixture(high, point.mass, moved, reveals, Prices(prices[0], prices[1:]))
-
-
-def _is_within(
-    point: _Point, opened: tuple[FloatArray, FloatArray, FloatArray], precision: float
-) -> bool:
-    """Whether the gap is as small as wanted, and what is open is negligible beside it."""
-    equations, slacks = (np.abs(one).max() for one in opened[:2])
-    return bool(
-        point.gap <= precision and equations <= _EQUATIONS * precision and slacks <= precision
-    )
 
 
 def _reveals(program: ConeProgram, means: FloatArray) -> FloatArray:
@@ -295,7 +288,7 @@ class _System:
         return np.asarray(self.features @ coordinates[1:].T)
 
     def start(self) -> _Point:
-        """A point inside: no price on means, and all sets alike.
+        """A point inside: no price on means, and all sets equal.
 
         Prices and slacks are of the size of the cost that binary outcomes would have. From 1, small
         ε would need many more steps than there are.

@@ -4,7 +4,7 @@
 p(y)·|s|² − u(y) − s·v(y) is negative: those whose sphere {g_y = 0} has s inside. So the sets that
 matter are the cells of an arrangement of K spheres in as many dimensions as there are metrics:
 O(K^m) sets, not 2^K. On the border of every cell there is a point where j ≤ m spheres meet (for j <
-m any such point will do if no other sphere cuts them there). The cells beside that point agree on
+m any such point will do if no other sphere cuts them there). The cells next to that point agree on
 the other categories and take every combination of the j. For one metric this is a sweep over the
 roots of K parabolas.
 
@@ -236,7 +236,7 @@ def _free_direction(mean: FloatArray) -> FloatArray:
 # Up to this many categories all sets can be looked at.
 MOST_FOR_EXACT_PRICING = 16
 # Up to so many sets pricing is exact in every round, and up to so many at the end.
-_MOST_EVERY_ROUND, _MOST_AT_ALL = 2**17, 2**26
+_MOST_EVERY_ROUND, MOST_AT_ALL = 2**17, 2**26
 # Sets returned at most.
 _MOST_RETURNED = 400
 # An excess up to this counts as zero.
@@ -266,11 +266,6 @@ def n_sets_to_price(program: ConeProgram) -> int:
     if program.n_categories <= MOST_FOR_EXACT_PRICING:
         return min(cells, 1 << program.n_categories)
     return cells
-
-
-def can_be_exact(program: ConeProgram) -> bool:
-    """Whether exact pricing is possible at all."""
-    return n_sets_to_price(program) <= _MOST_AT_ALL
 
 
 def price(program: ConeProgram, prices: Prices, mixture: StepMixture) -> PricedSets:

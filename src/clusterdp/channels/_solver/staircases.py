@@ -1,6 +1,6 @@
 """The unbiased channel of least variance that (ε, δ) allows, as real numbers.
 
-A unit's outcome is a category, which counts as one number per metric. The channel minimises the
+A unit's outcome is a category, which counts as one number per metric. The channel minimizes the
 sum over metrics of weight times variance, averaged over categories by a prior. It is a mixture of
 steps (see `program.py`). With δ > 0 each category may also spend δ on an output of its own, which
 in no metric lies farther out than the outputs of Duchi's two-point mechanism: a rare output far out
@@ -27,18 +27,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from clusterdp.channels._solver.generation import find_optimum, reduce_mixture
+from clusterdp._progress import channel_done
+from clusterdp.channels._solver.generation import find_optimum, near_optimum, reduce_mixture
 from clusterdp.channels._solver.program import ConeProgram
 from clusterdp.channels.base import TABLE_TOTAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.channels._solver.generation import ReducedMixture
 
@@ -94,23 +93,68 @@ def design_staircase(
     """
     if not np.ptp(values, axis=1).any():
         return None
-    program, order, restored = _program(values, prior, weights, ratio, delta)
+    program, scaling = _program(values, prior, weights, ratio, delta)
     # Matrices are small: threads that wait for each other take five times as long as one.
     with _linear_algebra().limit(limits=1, user_api="blas"):
         found = find_optimum(program)
         reduced = None if found is None else reduce_mixture(program, found[0])
+    channel_done()
     if found is None or reduced is None:
         return None
-    back = np.argsort(order, kind="stable")
     levels = np.where(reduced.high, ratio, 1.0)
     return Staircase(
-        high=reduced.high[:, back],
+        high=reduced.high[:, scaling.back],
         low=reduced.mass / (levels @ program.prior),
-        outputs=restored(reduced.outputs.T),
-        reveals=restored(reduced.reveals)[:, back],
+        outputs=scaling.restored(reduced.outputs.T),
+        reveals=scaling.restored(reduced.reveals)[:, scaling.back],
         ratio=ratio,
         gap=_gap(program, reduced, found[1]),
     )
+
+
+def near_noise(
+    values: FloatArray, prior: FloatArray, weights: FloatArray, *, ratio: float, delta: float = 0.0
+) -> FloatArray | None:
+    """The noise variance of a channel that is nearly the best; axes `[metric, category]`.
+
+    Plans compare many ε, and need no channel. Arguments and None as of `design_staircase`.
+    """
+    if not np.ptp(values, axis=1).any():
+        return None
+    program, scaling = _program(values, prior, weights, ratio, delta)
+    with _linear_algebra().limit(limits=1, user_api="blas"):
+        found = near_optimum(program)
+    channel_done()
+    if found is None:
+        return None
+    used = found.mass > 0
+    levels, moved = program.levels(found.high[used]), found.moved[used].T
+    squares = (moved**2 / found.mass[used]) @ levels + delta * found.reveals**2
+    noise = np.maximum(squares - program.values**2, 0.0)
+    return np.asarray((scaling.unit[:, np.newaxis] ** 2 * noise)[:, scaling.back])
+
+
+class _Scaling(NamedTuple):
+    """How the values and categories of a program come from those that were given.
+
+    Attributes:
+        order: The categories in the order of the program.
+        centre: What 0 stands for; axes `[metric]`.
+        unit: What 1 stands for; axes `[metric]`.
+    """
+
+    order: IntArray
+    centre: FloatArray
+    unit: FloatArray
+
+    def restored(self, scaled: FloatArray) -> FloatArray:
+        """Values in the units of metrics; axes `[metric, ...]`."""
+        return np.asarray(self.centre[:, np.newaxis] + self.unit[:, np.newaxis] * scaled)
+
+    @property
+    def back(self) -> IntArray:
+        """Where the categories are in the program, in the order that they were given in."""
+        return np.argsort(self.order, kind="stable")
 
 
 @lru_cache(maxsize=1)
@@ -123,12 +167,12 @@ def _linear_algebra() -> ThreadpoolController:
 
 def _program(
     values: FloatArray, prior: FloatArray, weights: FloatArray, ratio: float, delta: float
-) -> tuple[ConeProgram, IntArray, Callable[[FloatArray], FloatArray]]:
+) -> tuple[ConeProgram, _Scaling]:
     """The program for some values, in which the cost is of the size of one.
 
     Returns:
-        The program, in which values are ordered and centred, and every metric has weight one; the
-        categories in its order; and what gives numbers `[metric, ...]` in units of the metrics.
+        The program, in which values are ordered and centred, and every metric has weight one; and
+        how to come back from it.
     """
     # Neighbours in value become neighbours in order: a high set then has few runs.
     order = np.lexsort(values[::-1])
@@ -150,11 +194,7 @@ def _program(
         delta=delta,
         ends=ends / unit[:, np.newaxis],
     )
-
-    def restored(scaled: FloatArray) -> FloatArray:
-        return np.asarray(centre[:, np.newaxis] + unit[:, np.newaxis] * scaled)
-
-    return program, order, restored
+    return program, _Scaling(order, centre, unit)
 
 
 def k_ary_noise(values: FloatArray, prior: FloatArray, ratio: float) -> FloatArray:
@@ -195,33 +235,14 @@ def plain_design(
     Returns:
         Weights over TABLE_TOTAL, axes `[true, released]`, and outputs `[metric, released]`.
     """
-    if len(values) > 1:
-        return k_ary_response(values, max_ratio)
-    table, numbers = plain_channel(prior, values[0], max_ratio)
-    return table, numbers[np.newaxis]
-
-
-def plain_channel(
-    prior: FloatArray, values: FloatArray, max_ratio: Fraction
-) -> tuple[IntArray, FloatArray]:
-    """The better of the two for one metric.
-
-    Args:
-        prior: How likely outcomes are thought to be; axes `[outcome]`.
-        values: The outcome values; axes `[outcome]`.
-        max_ratio: No output is likelier than this many times under another outcome.
-
-    Returns:
-        Weights over TABLE_TOTAL, axes `[true, released]`, and outputs.
-    """
-    made = [two_points(values, max_ratio)]
-    if len(values) <= _MOST_K_ARY:
-        made.append(k_ary(values, max_ratio))
+    made = [two_points(values[0], max_ratio)] if len(values) == 1 else []
+    if not made or len(prior) <= _MOST_K_ARY:
+        made.append(k_ary_response(values, max_ratio))
     return min(made, key=lambda channel: _expected_square(prior, values, *channel))
 
 
 def two_points(values: FloatArray, max_ratio: Fraction) -> tuple[IntArray, FloatArray]:
-    """Duchi's two-point mechanism; returns as `plain_channel`, outputs increasing."""
+    """Duchi's two-point mechanism for one metric; returns as `plain_design`, outputs increasing."""
     exact = [Fraction(value) for value in values.tolist()]
     least, largest = min(exact), max(exact)
     low, high = _weights(2, max_ratio)
@@ -229,14 +250,8 @@ def two_points(values: FloatArray, max_ratio: Fraction) -> tuple[IntArray, Float
     upper = np.array([low + round((value - least) * rise) for value in exact])
     middle = (least + largest) / 2
     reach = (largest - least) / 2 * Fraction(TABLE_TOTAL, high - low)
-    outputs = np.array([float(middle - reach), float(middle + reach)])
+    outputs = np.array([[float(middle - reach), float(middle + reach)]])
     return np.stack([TABLE_TOTAL - upper, upper], axis=1), outputs
-
-
-def k_ary(values: FloatArray, max_ratio: Fraction) -> tuple[IntArray, FloatArray]:
-    """k-ary randomized response for one metric; returns as `plain_channel`."""
-    table, outputs = k_ary_response(values[np.newaxis], max_ratio)
-    return table, outputs[0]
 
 
 def k_ary_response(values: FloatArray, max_ratio: Fraction) -> tuple[IntArray, FloatArray]:
@@ -265,5 +280,5 @@ def _weights(n_outputs: int, max_ratio: Fraction) -> tuple[int, int]:
 def _expected_square(
     prior: FloatArray, values: FloatArray, table: IntArray, outputs: FloatArray
 ) -> float:
-    distance = outputs - values[:, np.newaxis]
-    return float(prior @ (table * distance**2).sum(axis=1))
+    distance = outputs[:, np.newaxis] - values[..., np.newaxis]
+    return float(((table * distance**2).sum(axis=-1) @ prior).sum())

@@ -114,7 +114,8 @@ class LocalEngine:
             return StoreFolder.at(out)
         if has_scheme(out):
             raise ParameterError(
-                f"{out} is on a store that Spark reaches: give engine='spark' (--engine spark)"
+                f"{out} is in object storage that Spark reaches: give engine='spark' "
+                "(--engine spark)"
             )
         return LocalFolder(Path(out))
 

@@ -1,6 +1,8 @@
 """The local engine: streaming passes over a Polars query, larger than memory, order kept.
 
-A pass counts cells, randomizes rows, or both. Batches go to pure functions on several threads.
+A pass counts cells, randomizes rows, or both. Batches go to pure functions on several threads: each
+is encoded once, and handed to all that need it. Safety checks look at the order of rows while they
+are counted, and at passthrough columns while they are published; they only warn.
 """
 
 from __future__ import annotations
@@ -9,15 +11,18 @@ import errno
 import os
 import re
 import shutil
+import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
 
 from clusterdp._named import column, columns, unnamed
 from clusterdp.engines.base import EngineTable, PassResult, refuse_repeated
 from clusterdp.engines.cells import refuse_missing, to_layout, unplain
-from clusterdp.engines.local._reading import TablePass
 from clusterdp.errors import DataError, TableChangedError, raise_alone
 from clusterdp.rows.column_types import (
     PLAIN,
@@ -27,8 +32,17 @@ from clusterdp.rows.column_types import (
     plain_type,
     text_columns,
 )
-from clusterdp.rows.id_order import in_order_of_ids, one_by_one, sorted_rows
-from clusterdp.rows.keys import id_hashes
+from clusterdp.rows.ids import IdCollector, in_order_of_ids, one_by_one, sorted_rows
+from clusterdp.rows.keys import Fingerprint, id_hashes
+from clusterdp.rows.leaks import (
+    KeptColumns,
+    Pair,
+    RowOrder,
+    counts_reveal_outcome,
+    has_order,
+    sampling_step,
+)
+from clusterdp.rows.tally import Tally
 from clusterdp.rows.value_codes import CellEncoder, look_for_unplain, plain_column
 from clusterdp.spec.columns import COMMON
 from clusterdp.storage.folder import UNITS, FileSum, SummedFile, private_file
@@ -43,8 +57,8 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
+    from clusterdp.rows.encoding import RowCodes
     from clusterdp.rows.randomizing import BatchRandomizer
-    from clusterdp.rows.tally import Tally
 
 # Where rows are sorted, within the private folder of a run.
 _SORTING = ".sorting"
@@ -56,8 +70,124 @@ _SMALL_TABLE = 2**22
 _FIRST_ROWS = 2**16
 
 
-def _as_it_is(published: pl.DataFrame) -> pl.DataFrame:
-    return published
+# A name that no column of a user has.
+_ROW = "__clusterdp_row"
+# Just below what glibc lets decide how much memory it holds on to.
+_LARGE_BYTES = 2**25 - 2**13
+# Of numbers, about this many rows are looked at: more than enough for bins of some rows each.
+_SAMPLED_NUMBERS = 2**19
+# Values times classes of outcomes that are counted of other columns.
+_MOST_COUNTED = 2**21
+# Of many outcomes, several count as one: so many bins of each can be held.
+_MOST_CLASSES = 2**9
+
+
+class TablePass:
+    """One pass over a local table.
+
+    Attributes:
+        asked: What is done with rows.
+        tally: Counts them; None if nothing is counted.
+        ids: The ids of all rows that are counted.
+    """
+
+    def __init__(self, asked: Pass, schema: pl.Schema) -> None:
+        import polars as pl
+
+        self.asked, self._read_later = asked, Fingerprint()
+        self._encoder, randomizer, n_rows = asked.encoder, asked.randomizer, asked.layout.n_units
+        self.tally: Tally | None = None
+        if asked.counts is not None:
+            self.tally = Tally(asked.encoder, asked.layout, asked.counts)
+            self._encoder = self.tally.encoder
+        self.ids = IdCollector(n_rows)
+        self._order = RowOrder(
+            self._encoder.secret_columns,
+            n_questions=len(self._encoder.questions),
+            n_arms=len(asked.layout.arms),
+            n_rows=n_rows,
+        )
+        step = sampling_step(n_rows, _SAMPLED_NUMBERS)
+        pairs = [
+            Pair(secret, name, has_order(schema[name]), min(n_codes, _MOST_CLASSES), step)
+            for secret, n_codes in enumerate(self._encoder.secret_sizes)
+            for name in (() if randomizer is None else self._encoder.columns.kept)
+        ]
+        self._kept = KeptColumns(pairs, self._encoder, _MOST_COUNTED)
+        self._schema = pl.Schema() if randomizer is None else randomizer.response_schema(schema)
+        self._lock = threading.Lock()
+
+    @property
+    def seen(self) -> Fingerprint:
+        """What was read."""
+        return self._read_later if self.tally is None else self.tally.seen
+
+    def query(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """The pass as a query, to be evaluated once; it gives randomized rows, in order.
+
+        Rows are keyed by their ids, so another pass gives the same rows. Those of batches that
+        cannot be used are left out: the pass that counts rejects the table.
+        """
+        _hold_on_to_memory()
+        read = self._encoder.columns
+        names = (*read.counted, *read.ordering)
+        if self.asked.randomizer is not None:
+            names = (*read.public, *read.outcomes)
+        numbered = rows.select(columns(dict.fromkeys(names))).with_row_index(_ROW)
+        return numbered.map_batches(self._read, streamable=True, schema=self._schema)
+
+    def _read(self, batch: pl.DataFrame) -> pl.DataFrame:
+        coded, randomizer = self._encoder(batch, self.asked.keys), self.asked.randomizer
+        first_row = int(batch[_ROW][0]) if len(batch) else 0
+        if self.tally is not None:
+            self._count(self.tally, first_row, batch, coded)
+        else:
+            self._note(coded)
+        self._kept.add(first_row, batch, coded)
+        self.asked.progress(len(batch))
+        if randomizer is None or not coded.sound:
+            return self._schema.to_frame()
+        return randomizer.respond(batch, coded, self.asked.keys)
+
+    def _count(self, tally: Tally, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
+        """Count successive rows, and look at their ids and at their order."""
+        self.ids.add(rows.units, rows.hashes)
+        if rows.sound:
+            public = [unnamed(batch[name]) for name in self._encoder.columns.ordering]
+            secrets = self._encoder.secrets(batch, rows)
+            self._order.add(first_row, rows.units, rows.cells, public, secrets)
+        with self._lock:
+            tally.add(rows, self.asked.keys)
+
+    def _note(self, rows: RowCodes) -> None:
+        """Note what is read, in a pass after the one that counted.
+
+        Raises:
+            TableChangedError: If it is not as it was when it was counted.
+        """
+        if not rows.sound:
+            raise TableChangedError
+        more = Fingerprint.from_words(rows.words())
+        with self._lock:
+            self._read_later += more
+
+    def notices(self, *, keep_order: bool) -> tuple[str, ...]:
+        """The warnings to the owner if what is published reveals outcomes, or private clusters."""
+        revealing = (
+            pair.notice(self._encoder)
+            for pair, counter in self._kept.counters.items()
+            if counts_reveal_outcome(counter.groups())
+        )
+        return (*self._order.notices(keep_order=keep_order), *revealing)
+
+
+def _hold_on_to_memory() -> None:
+    """Let the arrays of one batch have the memory of those before.
+
+    Else glibc gives it back to the system, and gets it again page by page, which takes a tenth of
+    the time of a pass. How much it keeps follows from the largest array that was let go.
+    """
+    np.empty(_LARGE_BYTES, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,7 +204,7 @@ class LocalTable(EngineTable):
     writes_privately: ClassVar[bool] = True
 
     rows: pl.LazyFrame
-    as_given: Callable[[pl.DataFrame], Any] = _as_it_is
+    as_given: Callable[[pl.DataFrame], Any] = lambda published: published
     texts: pl.LazyFrame | None = None
     stored: ExitStack = field(default_factory=ExitStack)
 
@@ -104,15 +234,13 @@ class LocalTable(EngineTable):
         else:
             with source_errors():
                 rows = query.collect(engine="streaming")
-        tally: Tally | None = None
         clipped: tuple[str, ...] = ()
         if reading.tally is not None:
-            ids, tally = reading.tally.ids, reading.tally.tally
-            clipped = self.check(asked, tally, lambda: ids.count_repeated(self._ids_with_hashes))
-            clipped += self._grouped()
+            count_repeated = partial(reading.ids.count_repeated, self._ids_with_hashes)
+            clipped = self.check(asked, reading.tally, count_repeated) + self._grouped()
         return PassResult(
-            seen=reading.seen if tally is None else tally.seen,
-            tally=tally,
+            seen=reading.seen,
+            tally=reading.tally,
             rows=None if rows is None else self._published(rows, asked.randomizer),
             files=files,
             notices=(*clipped, *reading.notices(keep_order=self.keep_order)),
@@ -222,7 +350,7 @@ def local_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEn
 def check_public(rows: pl.LazyFrame, asked: CellOptions) -> None:
     """Raise a DataError unless what is kept can be shown, and each row has an id of its own.
 
-    Rows that a unit has several of count once, if they are alike. Whether ids are repeated is found
+    Rows that a unit has several of count once, if they are equal. Whether ids are repeated is found
     out of small tables alone.
     """
     unit = asked.columns.unit
@@ -271,7 +399,7 @@ def source_errors(file: SummedFile | None = None) -> Iterator[None]:
         where = f"column {column[1]!r}" if column else "the table"
         raise_alone(
             DataError(
-                f"{where} cannot be read as what its first rows are; the file may be damaged, or "
-                "hold values of different types in one column"
+                f"{where} has rows that differ in type from its first ones; the file may be "
+                "damaged, or hold values of different types in one column"
             )
         )

@@ -3,22 +3,27 @@
 One scan does it all. A task sends three kinds of parcels: what it counted, by ranges of places; its
 ids as 64-bit words, by a hash of them; and what it counted of passthrough columns. Their shape
 depends on public columns only: Spark's event log and UI show how many rows went where.
+
+Of passthrough columns, values are public. What is sent of each are the counts of all outcomes,
+zeros too, so that how much is sent depends on public columns alone. Of numbers and times, every so
+many rows are counted, to be put into bins; of other columns all rows of some values, which follow
+from their hashes. The driver gets, for each column, how many rows of each outcome have shared
+values and rare ones.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import pickle
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.engines.spark._kept_columns import KeptCounts, KeptSums
 from clusterdp.engines.spark._parcels import (
     PARCEL_BYTES,
     Parcel,
-    Shared,
     as_polars,
     gathered,
     no_values,
@@ -28,18 +33,26 @@ from clusterdp.engines.spark._parcels import (
     to_batch,
 )
 from clusterdp.rows.column_types import TEXT_KINDS, Notation, count_text_kinds
+from clusterdp.rows.leaks import (
+    KeptColumns,
+    Pair,
+    column_reveals_outcome,
+    has_order,
+    sampling_step,
+    shared_and_rare,
+)
 from clusterdp.rows.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
+    from pyspark import Broadcast
     from pyspark.sql.types import StructType
 
     from clusterdp._arrays import IntArray, WordArray
-    from clusterdp.engines.spark._kept_columns import Pair
-    from clusterdp.rows.tally import CountPlan
+    from clusterdp.rows.encoding import RowEncoder
 
 
 # A place and what stands there are words of eight bytes.
@@ -47,6 +60,14 @@ _PLACES_PER_PARCEL = PARCEL_BYTES // 16
 _HALF = 32
 # 2^64 over the golden ratio, odd: its products spread ids over parts.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+# Of numbers in passthrough columns, so many rows are looked at, and so many counts are sent by all
+# workers together.
+_MOST_NUMBERS, _MOST_COUNTS = 2**17, 2**22
+# Of other values, a worker sends so many counts at most, and adds up so many of what others sent.
+_MOST_SENT, _MOST_ADDED = 2**18, 2**22
+# Of many outcomes, several count as one.
+_MOST_CLASSES = 64
+_WORD_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,35 +75,37 @@ class CountRows:
     """A partition of the table in, its tally and its ids out.
 
     Attributes:
-        plan: What is counted.
+        plan: What is counted: the arguments of a `Tally`.
         keys: The keys that it needs, by their names.
         parts: Where parcels go.
     """
 
-    plan: Shared[CountPlan]
+    plan: Broadcast[bytes]
     keys: Mapping[str, bytes] = field(repr=False)
     parts: Parts
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
-        plan = self.plan.get()
-        tally, names = Tally(plan), counted_columns(plan)
-        kept = KeptCounts(self.parts.kept, plan.encoder)
+        tally = Tally(*pickle.loads(self.plan.value))  # noqa: S301 - the driver pickled it
+        encoder, names = tally.encoder, counted_columns(tally.encoder)
+        kept, n_rows = KeptColumns(self.parts.kept, encoder, _MOST_SENT), 0
         present = np.zeros(len(tally.questions[0].table), dtype=np.bool_)
         for batch in gathered(batches):
             with no_values():
                 read = as_polars(batch, names)
-                rows = plan.encoder(read, self.keys)
+                rows = encoder(read, self.keys)
                 present[rows.cells] = True
                 tally.add(rows, self.keys)
-                kept.add(read, rows)
+                kept.add(n_rows, read, rows)
+                n_rows += len(read)
                 ids = self._packed_ids(_id_words(rows.units))
             yield to_batch(ids)
         places, numbers = _take_apart(tally, np.flatnonzero(present))
         for parcel in _packed_counts(places, numbers, self.parts):
             yield to_batch([parcel])
-        for place, held in kept.parcels():
-            yield to_batch([Parcel(self.parts.of_kept + place, held)])
+        for place, counter in enumerate(kept.counters.values()):
+            for held in packed_values(*counter.counted()):
+                yield to_batch([(self.parts.of_kept + place, held)])
 
     def _packed_ids(self, words: WordArray) -> list[Parcel]:
         """Ids in parcels, by a hash of them."""
@@ -91,10 +114,43 @@ class CountRows:
         return packed_numbers(words, parts, n_parts)
 
 
-def counted_columns(plan: CountPlan) -> tuple[str, ...]:
+def counted_columns(encoder: RowEncoder) -> tuple[str, ...]:
     """The columns that pass 1 reads."""
-    columns = plan.encoder.columns
-    return tuple(dict.fromkeys((*columns.counted, *columns.kept)))
+    return tuple(dict.fromkeys((*encoder.columns.counted, *encoder.columns.kept)))
+
+
+def all_pairs(
+    kinds: Mapping[str, pl.DataType], encoder: RowEncoder, n_rows: int
+) -> tuple[Pair, ...]:
+    """What is counted of passthrough columns of these types, from what is public of a table."""
+    pairs = []
+    for secret, many in enumerate(encoder.secret_sizes):
+        n_classes = min(many, _MOST_CLASSES)
+        step = sampling_step(n_rows, min(_MOST_NUMBERS, _MOST_COUNTS // n_classes))
+        pairs += [Pair(secret, name, has_order(kinds[name]), n_classes, step) for name in kinds]
+    return tuple(pairs)
+
+
+def packed_values(limit: int, values: WordArray, counts: IntArray) -> Iterator[bytes]:
+    """What was counted of a passthrough column in a partition, as bytes.
+
+    Args:
+        limit: Only values up to it were counted, and those in all rows.
+        values: Hashes, or the bits of numbers; axes `[value]`.
+        counts: Axes `[value, class]`.
+    """
+    step = max(1, PARCEL_BYTES // (_WORD_BYTES * (1 + counts.shape[1])))
+    for first in range(0, len(values), step):
+        part = slice(first, first + step)
+        words = counts[part].astype(np.uint64).ravel()
+        yield np.concatenate([np.array([limit], np.uint64), values[part], words]).tobytes()
+
+
+def unpacked_values(held: bytes, n_classes: int) -> tuple[int, WordArray, IntArray]:
+    """What `packed_values` was given, but for what is in other parcels."""
+    words = np.frombuffer(held, dtype=np.uint64)
+    end = 1 + (len(words) - 1) // (1 + n_classes)
+    return int(words[0]), words[1:end], words[end:].astype(np.int64).reshape(-1, n_classes)
 
 
 def _id_words(ids: pl.Series) -> WordArray:
@@ -125,45 +181,35 @@ def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
 
 def _packed_counts(places: IntArray, numbers: IntArray, parts: Parts) -> Iterator[Parcel]:
     """Places in their order, with what stands there, in parcels for each part."""
-    where = parts.of_places(places)
+    counted = parts.n_of_ids + places // _PLACES_PER_PART
+    where = np.where(places < 0, parts.of_numbers, counted)
     for part in np.unique(where):
         together = np.stack([places, numbers])[:, where == part]
         for first in range(0, together.shape[1], _PLACES_PER_PARCEL):
             held = together[:, first : first + _PLACES_PER_PARCEL].tobytes()
-            yield Parcel(int(part), held)
+            yield int(part), held
 
 
-@dataclass(frozen=True, slots=True)
-class CountTextKinds:
-    """A partition of outcomes that are text in, how many rows have each kind of text out.
+def text_kinds_schema(n_columns: int) -> str:
+    """What `count_kinds` gives: a row for each kind, with the counts of every column by place."""
+    return ", ".join(["kind bigint", *(f"c{place} bigint" for place in range(n_columns))])
 
-    Attributes:
-        names: The columns.
-        notation: How they have numbers.
-    """
 
-    names: tuple[str, ...]
-    notation: Notation
+def count_kinds(
+    names: Sequence[str], notation: Notation, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A partition of outcomes that are text in, how many rows have each kind of text out."""
+    import pyarrow as pa
 
-    @property
-    def schema(self) -> str:
-        """What it gives: a row for each kind, with the counts of every column by its place."""
-        return ", ".join(["kind bigint", *(f"c{place} bigint" for place in range(len(self.names)))])
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Count a partition."""
-        import pyarrow as pa
-
-        total = np.zeros((len(self.names), len(TEXT_KINDS)), dtype=np.int64)
-        for batch in gathered(batches):
-            with no_values():
-                counts = as_polars(batch, self.names).select(
-                    count_text_kinds(self.names, self.notation)
-                )
-                total += np.array([one[0].to_list() for one in counts])
-        columns = [np.arange(len(TEXT_KINDS)), *total]
-        names = ["kind", *(f"c{place}" for place in range(len(self.names)))]
-        yield pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=names)
+    total = np.zeros((len(names), len(TEXT_KINDS)), dtype=np.int64)
+    for batch in gathered(batches):
+        with no_values():
+            counts = as_polars(batch, names).select(count_text_kinds(names, notation))
+            total += np.array([one[0].to_list() for one in counts])
+    columns = [pa.array(one) for one in (np.arange(len(TEXT_KINDS)), *total)]
+    yield pa.RecordBatch.from_arrays(
+        columns, ["kind", *(f"c{place}" for place in range(len(names)))]
+    )
 
 
 def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -199,7 +245,8 @@ class Parts(NamedTuple):
 
     Attributes:
         n_of_ids: How many parts compare ids.
-        n_places: How many integers are counted, without the numbers of the tally.
+        n_places: How many integers are counted, without the numbers of the tally; after these
+            stands how many ids repeat another.
         kept: Passthrough columns and what each may reveal, each in a part.
     """
 
@@ -223,26 +270,16 @@ class Parts(NamedTuple):
         return self.of_kept + len(self.kept)
 
     @property
-    def repeated(self) -> int:
-        """The place of how many ids repeat another."""
-        return self.n_places
-
-    @property
     def firsts_of_kept(self) -> list[int]:
         """The places of the first numbers about passthrough columns, and the end."""
-        lengths = (pair.length for pair in self.kept)
-        return list(itertools.accumulate(lengths, initial=self.repeated + 1))
-
-    def of_places(self, places: IntArray) -> IntArray:
-        """The part of each place; axes `[place]`."""
-        numbers = self.n_of_ids + places // _PLACES_PER_PART
-        return np.where(places < 0, self.of_numbers, numbers)
+        lengths = (1 + 2 * pair.n_classes for pair in self.kept)
+        return list(itertools.accumulate(lengths, initial=self.n_places + 1))
 
     def add_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """All parcels of a part in; out come its places with their sums, or how many ids repeat."""
         import pyarrow as pa
 
-        for rows in self._sums(opened(non_empty(batches))):
+        for rows in self._sums(opened(batches)):
             for start in range(0, rows.shape[1], _ROWS_PER_BATCH):
                 arrays = [pa.array(row[start : start + _ROWS_PER_BATCH]) for row in rows]
                 yield pa.RecordBatch.from_arrays(arrays, names=["place", "low", "high"])
@@ -252,14 +289,14 @@ class Parts(NamedTuple):
         first = next(parcels, None)
         if first is None:
             return
-        held = (parcel.held for parcel in itertools.chain([first], parcels))
-        if first.part < self.n_of_ids:
+        part, held = first[0], (held for _, held in itertools.chain([first], parcels))
+        if part < self.n_of_ids:
             words = [np.frombuffer(one, dtype=np.uint64) for one in held]
-            yield np.array([[self.repeated], [_n_repeated(words)], [0]])
-        elif first.part <= self.of_numbers:
-            yield self._counts(first.part, held)
+            yield np.array([[self.n_places], [_n_repeated(words)], [0]])
+        elif part <= self.of_numbers:
+            yield self._counts(part, held)
         else:
-            yield self._kept_sums(first.part - self.of_kept, held)
+            yield self._kept_sums(part - self.of_kept, held)
 
     def _counts(self, part: int, parcels: Iterator[bytes]) -> IntArray:
         """What tasks counted at the places of a part: the sums of both halves of their numbers."""
@@ -279,11 +316,13 @@ class Parts(NamedTuple):
         return np.vstack([where + first, sums[:, where]])
 
     def _kept_sums(self, place: int, parcels: Iterator[bytes]) -> IntArray:
-        """What tasks counted of a passthrough column and the outcomes of a question."""
-        sums = KeptSums(self.kept[place])
+        """Right guesses, and the rows of each class with shared values, then with rare ones."""
+        pair = self.kept[place]
+        counter = pair.counter(_MOST_ADDED)
         for held in parcels:
-            sums.add(held)
-        numbers = sums.numbers()
+            counter.take(*unpacked_values(held, pair.n_classes))
+        shared, rare, n_right = shared_and_rare(counter.groups())
+        numbers = np.array([n_right, *shared, *rare])
         places = self.firsts_of_kept[place] + np.arange(len(numbers))
         return np.stack([places, numbers, np.zeros_like(numbers)])
 
@@ -294,27 +333,24 @@ def _n_repeated(words: list[WordArray]) -> int:
     return int((together[1:] == together[:-1]).sum())
 
 
-def put_together(
-    counted: pl.DataFrame, plan: CountPlan, parts: Parts
-) -> tuple[Tally, int, list[Pair]]:
-    """What pass 1 found.
+def put_together(counted: pl.DataFrame, tally: Tally, parts: Parts) -> tuple[int, list[Pair]]:
+    """Put what pass 1 found into a tally.
 
     Args:
         counted: The rows that `Parts.add_up` emitted.
-        plan: What was counted.
+        tally: Of what was counted, still empty.
         parts: Where parcels went.
 
     Returns:
-        What was counted; how many ids seem to repeat another, as hashes of text do; and the
-        passthrough columns that reveal outcomes.
+        How many ids seem to repeat another, as hashes of text do; and the passthrough columns that
+        reveal outcomes.
     """
-    tally = Tally(plan)
     places, low, high = (column.to_numpy() for column in counted)
     # Counts, how many ids repeat another, and the numbers about passthrough columns.
     flat = np.zeros(parts.firsts_of_kept[-1], dtype=np.int64)
-    is_count = (places >= 0) & (places < parts.repeated)
+    is_count = (places >= 0) & (places < parts.n_places)
     flat[places[is_count]] = (high[is_count] << _HALF) + low[is_count]
-    is_other = places >= parts.repeated
+    is_other = places >= parts.n_places
     np.add.at(flat, places[is_other], low[is_other])
     first = 0
     for question in tally.questions:
@@ -328,5 +364,9 @@ def put_together(
     }
     tally.numbers = tuple(numbers.get(place, 0) for place in range(-len(tally.numbers), 0))
     pairs = zip(parts.kept, itertools.pairwise(parts.firsts_of_kept), strict=True)
-    revealing = [pair for pair, (start, end) in pairs if pair.reveals(flat[start:end])]
-    return tally, int(flat[parts.repeated]), revealing
+    revealing = []
+    for pair, (start, end) in pairs:
+        shared, rare = flat[start + 1 : end].reshape(2, -1)
+        if column_reveals_outcome(shared, rare, int(flat[start])):
+            revealing.append(pair)
+    return int(flat[parts.n_places]), revealing

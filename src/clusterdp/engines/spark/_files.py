@@ -51,7 +51,7 @@ def local_path(place: str) -> str | None:
 
 
 def settle_files(folder: Path, n_rows: int) -> dict[str, FileSum]:
-    """Give the files of a folder plain names, and remove what Spark left beside them.
+    """Give the files of a folder plain names, and remove what Spark left next to them.
 
     Args:
         folder: Where Spark wrote.
@@ -67,7 +67,7 @@ def settle_files(folder: Path, n_rows: int) -> dict[str, FileSum]:
     if arrived != n_rows:
         raise OutputError(
             f"rows that Spark wrote did not arrive in {folder.parent}: on several machines, the "
-            "folder must be on a store that all of them share"
+            "folder must be on storage that all of them share"
         )
     for entry in set(folder.iterdir()) - set(parts):
         entry.unlink()  # checksums of Hadoop's own

@@ -8,23 +8,21 @@ import threading
 import uuid
 import warnings
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from clusterdp._progress import no_progress
-from clusterdp.engines.spark._parcels import RECORDS_PER_BATCH, Shared
+from clusterdp.engines.spark._parcels import RECORDS_PER_BATCH
 from clusterdp.errors import ClusterDPError, DataError, OutputError, TableChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import polars as pl
-    from pyspark import SparkContext
+    from pyspark import Broadcast, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 
-T = TypeVar("T")
-
-# What a release depends on, whatever a session is set to.
+# What a release depends on, in any session.
 _SETTINGS = {
     # Few rows, for a row can be a parcel, and no limit in bytes: to compare with one, Spark would
     # add up what a batch holds at every row, which takes longer than all else that it does.
@@ -111,11 +109,14 @@ def _job_group(context: SparkContext, group: str, description: str) -> Iterator[
 
 
 @contextmanager
-def shared(context: SparkContext, value: T) -> Iterator[Shared[T]]:
-    """A value on every worker, while it is needed."""
+def shared(context: SparkContext, value: Any) -> Iterator[Broadcast[bytes]]:
+    """A value on every worker, while it is needed.
+
+    It is pickled here, and read back by `pickle`: in an encrypting session PySpark cannot.
+    """
     broadcast = context.broadcast(pickle.dumps(value))
     try:
-        yield Shared(broadcast)
+        yield broadcast
     finally:
         broadcast.destroy()
 
@@ -157,7 +158,7 @@ def _watched(
 
 
 def _share_done(context: SparkContext, group: str, n_stages: int) -> float:
-    """Which share of the tasks of a group of jobs is done, every stage counting alike."""
+    """Which share of the tasks of a group of jobs is done, every stage counting equally."""
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = {stage for job in jobs if job is not None for stage in job.stageIds}
@@ -188,8 +189,8 @@ def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
         return TableChangedError()
     if "MALFORMED" in text or "FAILED_READ_FILE" in text:
         return DataError(
-            "the table cannot be read as what its first rows are; a file may be damaged, or hold "
-            "values of different types in one column"
+            "the table has rows that differ in type from its first ones; a file may be damaged, or "
+            "hold values of different types in one column"
         )
     if "No space left" in text:
         return OutputError(f"cannot finish {what}: No space left on device")
@@ -200,10 +201,5 @@ def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
             "Python, or set PYSPARK_PYTHON to one that has it"
         )
     more = f"; its log and {ui} show more" if ui else "; its log shows more"
-    return ClusterDPError(f"Spark failed while {what} ({_condition(error)}){more}")
-
-
-def _condition(error: Any) -> str:
-    """Spark's name for an error."""
-    condition = error.getCondition() if hasattr(error, "getCondition") else None
-    return condition or type(error).__name__
+    kind = getattr(error, "getCondition", lambda: None)() or type(error).__name__
+    return ClusterDPError(f"Spark failed while {what} ({kind}){more}")

@@ -5,16 +5,14 @@ Spark: the number of the part that it goes to, and bytes. How many parcels there
 they are, follows from public columns and from how many rows a worker reads. They are small: Spark
 hands over a fixed number of them at a time, and holds these in memory.
 
-Also here: Arrow batches as workers get and give them, and values that every worker has.
+Also here: Arrow batches as workers get and give them.
 """
 
 from __future__ import annotations
 
 import itertools
-import pickle
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
-    from pyspark import Broadcast
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -45,16 +42,8 @@ def parcel_schema() -> StructType:
     return StructType().add(_PART, IntegerType()).add(_HELD, BinaryType())
 
 
-class Parcel(NamedTuple):
-    """What goes to a part.
-
-    Attributes:
-        part: The number of the part.
-        held: What it holds.
-    """
-
-    part: int
-    held: bytes
+# What goes to a part: the number of the part, and what it holds.
+Parcel = tuple[int, bytes]
 
 
 def send(parcels: DataFrame, n_parts: int) -> DataFrame:
@@ -66,16 +55,16 @@ def to_batch(parcels: Sequence[Parcel]) -> pa.RecordBatch:
     """Some parcels as a batch for Spark."""
     import pyarrow as pa
 
-    parts = pa.array([parcel.part for parcel in parcels], pa.int32())
-    held = pa.array([parcel.held for parcel in parcels], pa.binary())
-    return pa.RecordBatch.from_arrays([parts, held], names=[_PART, _HELD])
+    parts, held = zip(*parcels, strict=True) if parcels else ((), ())
+    arrays = [pa.array(parts, pa.int32()), pa.array(held, pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, names=[_PART, _HELD])
 
 
 def opened(batches: Iterator[pa.RecordBatch]) -> Iterator[Parcel]:
     """The parcels of a partition."""
     for batch in batches:
         for part, held in zip(*batch.columns, strict=True):
-            yield Parcel(part.as_py(), held.as_py())
+            yield part.as_py(), held.as_py()
 
 
 def packed_numbers(numbers: np.ndarray, parts: IntArray, n_parts: int) -> list[Parcel]:
@@ -89,7 +78,7 @@ def packed_numbers(numbers: np.ndarray, parts: IntArray, n_parts: int) -> list[P
     order = _by_part(parts)
     ends = np.cumsum(np.bincount(parts, minlength=n_parts))
     pieces = np.split(numbers[order], ends[:-1])
-    return [Parcel(part, held.tobytes()) for part, held in enumerate(pieces) if len(held)]
+    return [(part, held.tobytes()) for part, held in enumerate(pieces) if len(held)]
 
 
 def _by_part(parts: IntArray) -> IntArray:
@@ -135,7 +124,7 @@ class RowPacker:
             part = int(sorted_parts[start])
             for first in range(start, end, n_rows):
                 held = _to_bytes(together.slice(first, min(n_rows, end - first)))
-                yield to_batch([Parcel(part, held)])
+                yield to_batch([(part, held)])
 
 
 def _to_bytes(rows: pa.RecordBatch) -> bytes:
@@ -144,36 +133,21 @@ def _to_bytes(rows: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
-    made: bytes = sink.getvalue().to_pybytes()
-    return made
+    return bytes(sink.getvalue())
 
 
 def unpacked_rows(parcels: Iterator[Parcel]) -> pa.Table | None:
     """The rows in parcels, in any order; None without any."""
     import pyarrow as pa
 
-    tables = [pa.ipc.open_stream(parcel.held).read_all() for parcel in parcels]
+    tables = [pa.ipc.open_stream(held).read_all() for _, held in parcels]
     return pa.concat_tables(tables) if tables else None
 
-
-T = TypeVar("T")
 
 # How many rows, or parcels, Spark hands over at a time.
 RECORDS_PER_BATCH = 2**11
 # How many rows workers take together: a number, so that batches do not follow what rows hold.
 _ROWS_AT_ONCE = 2**17
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Shared(Generic[T]):
-    """A value on every worker. It is pickled here: in an encrypting session PySpark cannot."""
-
-    pickled: Broadcast[bytes]
-
-    def get(self) -> T:
-        """The value."""
-        value: T = pickle.loads(self.pickled.value)  # noqa: S301 - the driver pickled it
-        return value
 
 
 def non_empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

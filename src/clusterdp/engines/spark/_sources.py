@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.engines.cells import crossed_parts
 from clusterdp.engines.spark._files import hadoop_path
 from clusterdp.engines.spark._jobs import running
-from clusterdp.engines.spark._row_order import with_places
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.column_types import (
     EDGES,
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from clusterdp.sources.source import ColumnRequest, NamedSource
 
 
+# Names that no column of a user has: the file of a row, and its place there.
+FILE, ROW = "__clusterdp_file", "__clusterdp_row"
 NO_ORDER_TO_KEEP = (
     "Spark keeps the row order of Parquet files only, and publishes other tables sorted by id: "
     "leave out keep_order (--keep-order), or write the table as Parquet"
@@ -46,7 +47,9 @@ _TEXT_OPTIONS: dict[str, str] = {
 }
 
 
-def open_spark_source(spark: SparkSession, source: NamedSource, wanted: ColumnRequest) -> DataFrame:
+def open_spark_source(
+    spark: SparkSession, source: NamedSource, wanted: ColumnRequest, *, in_order: bool = False
+) -> DataFrame:
     """A source as a Spark table, to be read as often as needed.
 
     Args:
@@ -55,8 +58,10 @@ def open_spark_source(spark: SparkSession, source: NamedSource, wanted: ColumnRe
             `s3a://bucket/folder`.
         wanted: The columns that are needed. In text, outcomes are read row by row, and numbers
             keep their leading zeros, as by the local engine.
+        in_order: Whether rows must know their places.
 
     Raises:
+        ParameterError: If rows must know their places, and files are of a kind without.
         DataError: If there is no such source, or Spark cannot read it.
     """
     if source.database is not None:
@@ -66,22 +71,17 @@ def open_spark_source(spark: SparkSession, source: NamedSource, wanted: ColumnRe
     with running(spark, f"opening {source}"):
         suffix = _kind(spark, source.name)
         if suffix in _PARQUET:
-            return spark.read.parquet(source.name)
+            rows = spark.read.parquet(source.name)
+            return with_places(rows) if in_order else rows
+        if in_order:
+            raise ParameterError(NO_ORDER_TO_KEEP)
         return _read_text(spark, source.name, _delimiter(spark, source, suffix), wanted)
 
 
-def open_in_order(spark: SparkSession, source: NamedSource, wanted: ColumnRequest) -> DataFrame:
-    """Parquet files as a Spark table whose rows know their places; see `row_order.py`.
-
-    Raises:
-        ParameterError: If the files are of another kind.
-        DataError: As `open_spark_source`.
-    """
-    rows = open_spark_source(spark, source, wanted)
-    with running(spark, f"opening {source}"):
-        if _kind(spark, source.name) not in _PARQUET:
-            raise ParameterError(NO_ORDER_TO_KEEP)
-        return with_places(rows)
+def with_places(rows: DataFrame) -> DataFrame:
+    """A table of Parquet files with the file of each row and its place there, as last columns."""
+    hidden: Any = rows.metadataColumn("_metadata")
+    return rows.withColumns({FILE: hidden.file_path, ROW: hidden.row_index})
 
 
 def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ...]) -> DataFrame:
@@ -135,7 +135,7 @@ def spark_text_columns(rows: DataFrame, names: Collection[str]) -> list[str]:
 
 
 def _delimiter(spark: SparkSession, source: NamedSource, suffix: str) -> str:
-    """What separates fields: as given, or as the header tells."""
+    """What separates fields: as given, or as in the header."""
     if source.delimiter is not None or suffix == ".tsv":
         return source.delimiter or "\t"
     return find_delimiter("".join(row[0] for row in spark.read.text(source.name).head(1)))
@@ -208,6 +208,7 @@ def _plain_types(found: StructType, texts: set[str]) -> StructType:
         IntegerType,
         LongType,
         StringType,
+        StructField,
         StructType,
         TimestampNTZType,
         TimestampType,
@@ -220,11 +221,12 @@ def _plain_types(found: StructType, texts: set[str]) -> StructType:
             StringType() if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) else kind
         )
 
-    schema = StructType()
-    for field in found.fields:
-        kind = StringType() if field.name in texts else plain(field.dataType)
-        schema = schema.add(field.name, kind)
-    return schema
+    return StructType(
+        [
+            StructField(one.name, StringType() if one.name in texts else plain(one.dataType))
+            for one in found.fields
+        ]
+    )
 
 
 def _kind(spark: SparkSession, source: str) -> str:
@@ -248,7 +250,7 @@ def _suffix(name: str) -> str:
 
 
 def _file_names(spark: SparkSession, source: str) -> Iterator[str]:
-    """The names of the first files of a source, without those that tools leave beside data."""
+    """The names of the first files of a source, without those that tools leave next to data."""
     store, path = hadoop_path(spark, source)
     found = store.globStatus(path)
     if not found:

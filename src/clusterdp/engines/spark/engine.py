@@ -15,7 +15,6 @@ from clusterdp.engines.spark._sources import (
     NO_ORDER_TO_KEEP,
     cross_spark_columns,
     labels_as_numbers,
-    open_in_order,
     open_spark_source,
     spark_texts_as_numbers,
 )
@@ -63,18 +62,14 @@ def one_spark_row_per_unit(
 def _one_value(name: str, rule: str, kind: DataType) -> Column:
     """What becomes of a unit's values."""
     from pyspark.sql import functions as sf
+    from pyspark.sql.types import BooleanType, NumericType
 
     if rule == COMMON:
         is_there = sf.count(name) == sf.count(sf.lit(1))
         return sf.when(is_there & (sf.min(name) == sf.max(name)), sf.min(name))
     # What holds no numbers is left as it is, to be refused as in every table.
-    return _aggregated(name, rule) if _holds_numbers(kind) else sf.first(name)
-
-
-def _holds_numbers(kind: DataType) -> bool:
-    from pyspark.sql.types import BooleanType, NumericType
-
-    return isinstance(kind, NumericType | BooleanType)
+    is_number = isinstance(kind, NumericType | BooleanType)
+    return _aggregated(name, rule) if is_number else sf.first(name)
 
 
 def _aggregated(name: str, rule: str) -> Column:
@@ -120,11 +115,7 @@ class SparkEngine:
         out: str | None,  # noqa: ARG002 - it needs no scratch
     ) -> SparkTable:
         """A source as a table."""
-        if asked.keep_order:
-            rows = self._open_in_order(source, asked.wanted)
-        else:
-            rows = self._open(source, asked.wanted)
-        texts = rows
+        texts = rows = self._open(source, asked.wanted, in_order=asked.keep_order)
         rows = labels_as_numbers(rows, asked.labels)
         rows = spark_texts_as_numbers(rows, asked.numeric, asked.notation)
         asked = asked.with_parts(rows.columns)
@@ -147,13 +138,9 @@ class SparkEngine:
             raise unplain(name, "passthrough")
         return spark_layout(rows, asked)
 
-    def _open_in_order(self, source: Any, wanted: ColumnRequest) -> DataFrame:
-        """A source whose rows have numbers."""
-        if not isinstance(source, NamedSource):
-            raise ParameterError(NO_ORDER_TO_KEEP)
-        return open_in_order(self.spark, source, wanted)
-
-    def _open(self, source: Any, wanted: ColumnRequest) -> DataFrame:
+    def _open(self, source: Any, wanted: ColumnRequest, *, in_order: bool = False) -> DataFrame:
         if isinstance(source, NamedSource):
-            return open_spark_source(self.spark, source, wanted)
+            return open_spark_source(self.spark, source, wanted, in_order=in_order)
+        if in_order:
+            raise ParameterError(NO_ORDER_TO_KEEP)
         return checked_frame(source)

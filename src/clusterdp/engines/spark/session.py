@@ -56,9 +56,8 @@ def check_encryption(context: SparkContext) -> None:
     """
     conf, master = context.getConf(), str(context.master)
     sent = [_SENT_BY_SSL] if _is_on(conf, _SENT_BY_SSL) else [_AUTHENTICATED, _SENT]
-    if in_one_process(master):
-        sent = []
-    missing = [name for name in (STORED, *sent) if not _is_on(conf, name)]
+    needed = [STORED] if in_one_process(master) else [STORED, *sent]
+    missing = [name for name in needed if not _is_on(conf, name)]
     if missing:
         raise ParameterError(
             f"a Spark session at {master} must encrypt what it stores and sends: the key of the "
@@ -95,9 +94,7 @@ _NO_JAVA = (
 )
 # Where Spark's UI, and all else that listens, can be reached: Java reads it when it starts.
 _LISTENS, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
-_PARTS_HERE = "16"
 _DEFAULT_MASTER = "local[*]"
-_NO_PYSPARK = "the Spark engine needs PySpark: pip install '.[spark]'"
 
 
 @contextmanager
@@ -120,7 +117,7 @@ def started_session(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise ClusterDPError(_NO_PYSPARK) from None
+        raise ClusterDPError("the Spark engine needs PySpark: pip install '.[spark]'") from None
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
@@ -213,7 +210,7 @@ def _configure(conf: SparkConf, master: str | None, *, allow_unencrypted: bool) 
     if on_this_machine(where):
         # Spark's own 200 are for clusters: here, to start that many tasks takes longer than their
         # work.
-        conf.setIfMissing("spark.sql.shuffle.partitions", _PARTS_HERE)
+        conf.setIfMissing("spark.sql.shuffle.partitions", "16")
         # PySpark takes another Python for its workers than the one that runs.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return conf

@@ -7,6 +7,7 @@ Arrow batches; Spark adds up what they counted and puts rows in order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,14 @@ from clusterdp.engines.base import (
 from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark._counting import (
     CountRows,
-    CountTextKinds,
     Parts,
+    all_pairs,
+    count_kinds,
     count_repeated,
     counted_columns,
     counted_schema,
     put_together,
+    text_kinds_schema,
 )
 from clusterdp.engines.spark._files import (
     LOCAL_SCHEME,
@@ -35,23 +38,23 @@ from clusterdp.engines.spark._files import (
     sum_files,
 )
 from clusterdp.engines.spark._jobs import running, shared, spark_to_polars
-from clusterdp.engines.spark._kept_columns import all_pairs
 from clusterdp.engines.spark._parcels import parcel_schema, send
 from clusterdp.engines.spark._randomizing import (
     NUMBER,
-    OrderRows,
     RandomizeRows,
+    RowPlaces,
     SameTable,
     SeenParts,
+    first_rows,
+    n_parts,
+    order_rows,
     total_seen,
 )
-from clusterdp.engines.spark._row_order import FILE, ROW, RowPlaces, first_rows, n_parts
-from clusterdp.engines.spark._sources import spark_text_columns
+from clusterdp.engines.spark._sources import FILE, ROW, spark_text_columns
 from clusterdp.engines.spark.session import check_encryption, column_types, select_columns
 from clusterdp.errors import DataError, TableChangedError
 from clusterdp.rows.column_types import check_types
-from clusterdp.rows.leaks import leak_notice
-from clusterdp.rows.tally import CountPlan
+from clusterdp.rows.tally import Tally
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE
 from clusterdp.storage.folder import UNIT_PARTS
 
@@ -59,13 +62,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import polars as pl
+    from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.engines.spark._parcels import Shared
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.randomizing import BatchRandomizer
     from clusterdp.rows.value_codes import CellEncoder
@@ -138,33 +141,28 @@ class SparkTable(EngineTable):
     def _count(self, asked: Pass) -> PassResult:
         """Count rows, and compare their ids."""
         n_units, encoder = asked.layout.n_units, asked.encoder
-        plan = CountPlan.from_requests(encoder, asked.layout, asked.counts or ())
+        plan = encoder, asked.layout, tuple(asked.counts or ())
+        tally = Tally(*plan)
         kept = all_pairs(column_types(self.rows, self.columns.kept), encoder, n_units)
         # Parts of numbers that are public: Spark would choose them by their sizes in bytes.
-        parts = Parts(n_parts(n_units), plan.n_places, kept)
-        keys = asked.keys_for(plan)
+        n_places = sum(one.table.size + one.groups.size for one in tally.questions)
+        parts = Parts(n_parts(n_units), n_places, kept)
+        keys = asked.keys_for(tally)
         with (
             shared(self.spark.sparkContext, plan) as stored,
             running(self.spark, COUNTING, asked.progress, n_units, 2),
         ):
             task = CountRows(plan=stored, keys=keys, parts=parts)
-            parcels = select_columns(self.rows, *counted_columns(plan)).mapInArrow(
+            parcels = select_columns(self.rows, *counted_columns(encoder)).mapInArrow(
                 task, parcel_schema()
             )
             added = send(parcels, parts.n_all).mapInArrow(parts.add_up, counted_schema())
-            tally, n_doubtful, revealing = put_together(spark_to_polars(added), plan, parts)
+            n_doubtful, revealing = put_together(spark_to_polars(added), tally, parts)
         clipped = self.check(
             asked, tally, lambda: self._count_repeated(n_units) if n_doubtful else 0
         )
         order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
-        leaks = (
-            leak_notice(
-                pair.name,
-                encoder.secret_columns[pair.secret],
-                is_cluster=pair.secret >= len(encoder.questions),
-            )
-            for pair in revealing
-        )
+        leaks = (pair.notice(encoder) for pair in revealing)
         return PassResult(seen=tally.seen, tally=tally, notices=(*clipped, *order, *leaks))
 
     def text_shapes(self) -> dict[str, list[int]]:
@@ -172,16 +170,16 @@ class SparkTable(EngineTable):
         names = [] if self.texts is None else spark_text_columns(self.texts, self.numeric)
         if self.texts is None or not names:
             return {}
-        count = CountTextKinds(tuple(names), self.notation)
         with running(self.spark, "looking for text that is no number"):
-            counts = spark_to_polars(
-                select_columns(self.texts, *names).mapInArrow(count, count.schema)
+            counted = select_columns(self.texts, *names).mapInArrow(
+                partial(count_kinds, names, self.notation), text_kinds_schema(len(names))
             )
+            counts = spark_to_polars(counted)
         added = counts.group_by("kind").sum().sort("kind")
         return {name: added[f"c{place}"].to_list() for place, name in enumerate(names)}
 
     def randomize(
-        self, asked: Pass, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
+        self, asked: Pass, randomizer: BatchRandomizer, stored: Broadcast[bytes]
     ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
         """The published rows, and what gives their fingerprint once they are evaluated.
 
@@ -203,9 +201,9 @@ class SparkTable(EngineTable):
         keys = asked.keys_for(randomizer)
         task = RandomizeRows(randomizer=stored, keys=keys, places=places, seen=seen, same=same)
         schema, names = self._published_schema(randomizer)
-        by = NUMBER if places.by_number else schema.names[0]
+        by = NUMBER if places.firsts is not None else schema.names[0]
         parcels = places.with_number(read).mapInArrow(task, parcel_schema())
-        order = OrderRows(by=by, published=tuple(schema.names), same=same)
+        order = partial(order_rows, by, tuple(schema.names), same)
         rows = send(parcels, places.n_parts).mapInArrow(order, schema).toDF(*names)
         return rows, lambda: total_seen(seen.value)
 

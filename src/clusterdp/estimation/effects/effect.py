@@ -1,8 +1,9 @@
-"""An average effect: what it is of, its numbers and its intervals."""
+"""An average effect: what it is of, its numbers, its intervals, and how people read them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -17,13 +18,65 @@ from clusterdp.estimation.effects.intervals import (
     ratio_set,
     two_sided,
 )
-from clusterdp.estimation.effects.text import (
-    Segment,
-    limits_text,
-    segment_label,
-    short_label,
-    to_decimals,
-)
+
+# Columns with their values; empty for everyone.
+Segment = tuple[tuple[str, Any], ...]
+# What stands in place of a number that is not known.
+NOTHING = "–"
+# With more decimals than this a number is shown in powers of ten.
+_MOST_DECIMALS = 9
+
+
+def segment_label(segment: Segment) -> str:
+    """A segment in words: "tier=gold, region=1", or "overall"."""
+    return ", ".join(f"{name}={value}" for name, value in segment) or "overall"
+
+
+def plain_label(label: object) -> str:
+    """Any label in one line."""
+    return plain_text(str(label))
+
+
+def short_label(label: object, longest: int) -> str:
+    """A label in one line; one that is longer is cut in the middle, as many differ at the end."""
+    text = plain_label(label)
+    n_last = longest // 2
+    return text if len(text) <= longest else f"{text[: longest - n_last - 1]}…{text[-n_last:]}"
+
+
+def to_decimals(std_errors: Iterable[float]) -> Callable[[float | None], str]:
+    """How the numbers of a metric are shown: to two digits of the smallest standard error."""
+    errors = [error for error in std_errors if error > 0]
+    decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 4
+
+    def show(number: float | None) -> str:
+        if number is None or math.isnan(number):
+            return NOTHING
+        if math.isinf(number):
+            return "∞" if number > 0 else "-∞"
+        return f"{number:z,.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
+
+    return show
+
+
+def limits_text(limits: tuple[float, float], show: Callable[[float | None], str]) -> str:
+    """Two limits in brackets."""
+    low, high = limits
+    return NOTHING if math.isnan(low) else f"[{show(low)}, {show(high)}]"
+
+
+def p_value_text(p_value: float) -> str:
+    """A p-value to four decimals."""
+    if math.isnan(p_value):
+        return NOTHING
+    return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"
+
+
+def p_text(p_value: float) -> str:
+    """The same in a sentence: `p = 0.0213`, `p < 0.0001`."""
+    text = p_value_text(p_value)
+    return f"p {text[0]} {text[1:]}" if text.startswith("<") else f"p = {text}"
+
 
 # How cells are weighed: by the size of their cluster, or by their own.
 Estimator = Literal["stratified", "unstratified"]
@@ -36,7 +89,7 @@ REST = "rest"
 
 
 class EffectTarget(NamedTuple):
-    """What an effect is of: a metric of an arm against control, in a segment.
+    """What an effect describes: a metric of an arm against control, in a segment.
 
     Attributes:
         metric: An outcome, or a function of outcomes.
@@ -63,16 +116,18 @@ class EffectTarget(NamedTuple):
     @property
     def label(self) -> str:
         """The segment in words."""
-        return self._worded(segment_label(self.segment), self.against)
+        return self.in_short(None)
 
-    def in_short(self, longest: int) -> str:
-        """The same in one line, with names of so many letters at most."""
-        against = None if self.against is None else short_label(self.against, longest)
-        return self._worded(short_label(segment_label(self.segment), longest), against)
-
-    def _worded(self, segment: str, against: str | None) -> str:
-        text = segment if against is None else f"{segment} vs {against}"
+    def in_short(self, longest: int | None) -> str:
+        """The same in one line, with names of so many letters at most; None for whole names."""
+        names = [segment_label(self.segment), *filter(None, [self.against])]
+        text = " vs ".join(one if longest is None else short_label(one, longest) for one in names)
         return f"{text} (adjusted)" if self.adjusted else text
+
+    @property
+    def plain(self) -> EffectTarget:
+        """The same without adjustment."""
+        return self._replace(adjusted=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -80,27 +135,33 @@ class Effect:
     """An average effect, estimated.
 
     Attributes:
-        of: What it is of: an arm against control, overall or in a segment.
+        of: What it describes: an arm against control, overall or in a segment.
         effect: Estimated average effect, in units of the outcome; NaN where an arm has no units.
-        std_error: Its standard error, of assignment and privacy together.
-        sampling_variance: The part of the variance that sampling cost.
-        privacy_variance: The part of the variance that privacy cost.
+        std_error: Its standard error, sampling and privacy noise included.
+        sampling_variance: The part of the variance due to sampling: the estimated variance of
+            debiased columns without the known part due to privacy. Where that is most of it, the
+            difference is noisy; it is cut off at zero, so that its mean errs on the high side.
+        privacy_variance: The part of the variance due to privacy.
         n_treated: Units in the treatment arm.
         n_control: Units in control.
-        treated_mean: Mean outcome of the treatment; None if there is no estimate of it.
+        treated_mean: Mean outcome in the treatment arm; None if it is not estimated.
         treated_std_error: Its standard error.
-        control_mean: Mean outcome of control; None if there is no estimate of it.
+        control_mean: Mean outcome in control; None if it is not estimated.
         control_std_error: Its standard error.
         degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
-        interval: How intervals are made of ratios, of quantiles and of complier effects;
-            None if they are so many standard errors.
+        interval: How intervals of ratios, quantiles and complier effects are computed; None if
+            they are a multiple of the standard error.
         family_size: How many effects simultaneous intervals cover together.
-        holm_p_value: Holm's p-value, which controls any false positive of the family; NaN without
+        holm_p_value: Holm's p-value, which controls the family-wise error rate; NaN without
             an interval.
         bh_p_value: Benjamini and Hochberg's, which controls the false discovery rate.
-        to_report: Whether to report this one, where there is an adjusted effect beside a plain one.
+        to_report: Whether to report this one, where there is an adjusted effect next to a plain
+        one.
         possible: The least and the largest value of the metric, which intervals and lifts are cut
             to; None if they are not known. Estimates themselves are unbiased, and are not cut.
+        bounds: What the effect lies between, estimated, where rounding leaves it open by more than
+            noise does. There is no estimate then: the effect is NaN, and arms have no means. None
+            elsewhere.
     """
 
     of: EffectTarget
@@ -121,6 +182,7 @@ class Effect:
     bh_p_value: float = math.nan
     to_report: bool = True
     possible: tuple[float, float] | None = None
+    bounds: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         show = to_decimals([self.std_error])
@@ -190,7 +252,7 @@ class Effect:
         possible: above what the largest value of the metric would be, a limit is infinite.
         """
         check_level(level)
-        found = self._uncut_lift(level)
+        found = None if self.bounds is not None else self._uncut_lift(level)
         if found is None or self.possible is None or not self.control_mean:
             return found
         lowest, highest = (end / self.control_mean - 1 for end in self.possible)
@@ -219,6 +281,7 @@ class Effect:
         low_all, high_all = self.simultaneous_ci(level)
         gap = self.ci_gap(level) or (None, None)
         lift = self.lift(level) or (None, None, None)
+        bounds = self.bounds or (None, None)
         return {
             **self.of._asdict(),
             "segment": dict(self.of.segment),
@@ -230,6 +293,8 @@ class Effect:
             "ci_high": _limit(high),
             "ci_gap_low": gap[0],
             "ci_gap_high": gap[1],
+            "bounds_low": bounds[0],
+            "bounds_high": bounds[1],
             "simultaneous_ci_low": _limit(low_all),
             "simultaneous_ci_high": _limit(high_all),
             "p_value": self.p_value,
@@ -293,7 +358,7 @@ def to_effect(
 
     Args:
         arrays: Without axes of replicates.
-        of: What the effect is of.
+        of: What the effect describes.
         arm_sizes: Units of control and of the treatment.
         position: Which effect of the arrays.
     """

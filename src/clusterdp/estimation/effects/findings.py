@@ -3,27 +3,46 @@
 `Findings` is all of it as values. Reports are made of findings; `Estimate`, which people hold, is
 findings that can be shown. Also here: what an estimate was made from, and how to make it again, by
 names of files and never by their paths.
+
+Families of effects: p-values and intervals that hold for all effects of a family at once.
+
+A family has effects of one kind: overall effects, effects in segments, or differences between
+segments; adjusted ones apart, because one of the two is reported. What varies within a family is
+declared: arms, segments, metrics. Effects without an interval count for nothing.
+
+Which effect to report, where there is an adjusted one next to a plain one.
+
+Slopes count the less, the noisier they are (see `adjustment`), so that an adjusted effect is hardly
+ever known worse. The choice follows from numbers of units, never from the effects.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from clusterdp._arrays import FloatArray
+from clusterdp._lists import parse_names
+from clusterdp._text import plural
 from clusterdp.cells.layout import Layout, units_in_words
-from clusterdp.estimation.effects.effect import Effect, EffectTarget, Estimator
-from clusterdp.estimation.effects.intervals import check_level
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.effect import (
+    Effect,
+    EffectTarget,
+    Estimator,
+    Segment,
+    segment_label,
+)
 from clusterdp.estimation.effects.notes import DataCheck
-from clusterdp.estimation.effects.text import Segment, segment_label
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.manifest import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 # A call that is longer than a line of this width has a line for each argument.
 _WIDTH = 80
@@ -42,6 +61,7 @@ class Origin:
         arm_sizes: Every arm with its units.
         shares: The metrics that are shares of units.
         made_by: The call or the command that makes it again.
+        unit: What a unit is called.
     """
 
     data: str | None
@@ -50,6 +70,7 @@ class Origin:
     arm_sizes: tuple[tuple[Any, int], ...]
     shares: tuple[str, ...]
     made_by: str
+    unit: str = "unit"
 
     @classmethod
     def from_layout(
@@ -79,7 +100,12 @@ class Origin:
     def in_short(self) -> str:
         """For people: "published: 64,000 units in 7 clusters"."""
         name = "" if self.data is None else f"{self.data}: "
-        return name + units_in_words(self.n_units, self.n_clusters)
+        return name + units_in_words(self.n_units, self.n_clusters, self.unit)
+
+    @property
+    def units(self) -> str:
+        """What units are called."""
+        return plural(self.unit)
 
 
 class ArmDistribution(NamedTuple):
@@ -132,7 +158,7 @@ class SegmentTest:
         metric: The metric that effects are on.
         arm: The treatment arm.
         control: The control arm.
-        by: The columns that segments are cut by.
+        by: The columns that define segments.
         adjusted: Whether covariates were adjusted for.
         statistic: Its F statistic.
         n_segments: How many segments were compared.
@@ -177,7 +203,7 @@ class AttritionBounds:
         level: The confidence level of the limits.
         trimmed: The arm of which a part counts: that with more observed.
         trimmed_share: The share of its observed that is left out.
-        from_ends: Whether only the declared ends of the outcome were used, as rows do not tell how
+        from_ends: Whether only the declared ends of the outcome were used, as rows do not show how
             it is distributed.
         widened: Whether noise had the bounds in another order, or the effect on units with an
             observed outcome outside. That effect lies between the true bounds, so they were moved
@@ -252,9 +278,6 @@ class Findings:
     checks: tuple[DataCheck, ...] = ()
     adjusted_for: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_level(self.level)
-
     @property
     def metrics(self) -> tuple[str, ...]:
         """The outcomes that effects are on, then functions of them."""
@@ -262,7 +285,7 @@ class Findings:
 
     @property
     def segment_columns(self) -> tuple[str, ...]:
-        """The columns that segments are cut by."""
+        """The columns that define segments."""
         return tuple(dict.fromkeys(name for one in self.effects for name, _ in one.of.segment))
 
 
@@ -305,3 +328,95 @@ def _written(name: str, value: Any) -> str:
         pairs = (f"{_written(name, key)}: {_written(name, one)}" for key, one in value.items())
         return f"{{{', '.join(pairs)}}}"
     return name
+
+
+# What effects of a family may differ in.
+VARYING = ("arms", "segments", "metrics")
+
+
+def parse_family(family: Any) -> tuple[str, ...]:
+    """What varies within a family, in the order of `VARYING`.
+
+    Raises:
+        ParameterError: If it is something else.
+    """
+    if isinstance(family, str | list | tuple):
+        names = parse_names(family)
+        if names and set(names) <= set(VARYING):
+            return tuple(name for name in VARYING if name in names)
+    raise ParameterError(
+        f"family must be some of {', '.join(VARYING)}, separated by commas; got {family!r}"
+    )
+
+
+def with_families(effects: Sequence[Effect], varying: tuple[str, ...]) -> tuple[Effect, ...]:
+    """The same effects, each with the size of its family and its p-values in it."""
+    families: dict[Hashable, list[int]] = {}
+    for place, effect in enumerate(effects):
+        if effect.std_error == effect.std_error:  # a number
+            families.setdefault(_family_of(effect.of, varying), []).append(place)
+    found = list(effects)
+    for places in families.values():
+        p_values = np.array([effects[place].p_value for place in places])
+        for place, holm, rate in zip(
+            places, holm_p_values(p_values), benjamini_hochberg(p_values), strict=True
+        ):
+            found[place] = replace(
+                effects[place],
+                family_size=len(places),
+                holm_p_value=float(holm),
+                bh_p_value=float(rate),
+            )
+    return tuple(found)
+
+
+def holm_p_values(p_values: FloatArray) -> FloatArray:
+    """Holm's (1979): the chance of any false positive in the family, however effects are related.
+
+    The k-th smallest of m is multiplied by m − k + 1, and is at least the one before it.
+    """
+    order = np.argsort(p_values)
+    rising = np.maximum.accumulate(np.arange(len(p_values), 0, -1) * p_values[order])
+    return np.asarray(np.minimum(rising, 1.0)[np.argsort(order)])
+
+
+def benjamini_hochberg(p_values: FloatArray) -> FloatArray:
+    """Benjamini and Hochberg's (1995): the expected share of false positives among all positives.
+
+    The k-th smallest of m is multiplied by m/k, and is at most the one after it.
+    """
+    order, ranks = np.argsort(p_values)[::-1], np.arange(len(p_values), 0, -1)
+    falling = np.minimum.accumulate(len(p_values) / ranks * p_values[order])
+    return np.asarray(np.minimum(falling, 1.0)[np.argsort(order)])
+
+
+def _family_of(of: EffectTarget, varying: tuple[str, ...]) -> Hashable:
+    """What the effects of a family have in common."""
+    kind = (bool(of.segment), of.against is not None, of.adjusted)
+    fixed = {"arms": of.arm, "segments": (of.segment, of.against), "metrics": of.metric}
+    return (kind, *(value for name, value in fixed.items() if name not in varying))
+
+
+# With fewer units for each slope, a regression may cost more than it gains.
+_UNITS_PER_SLOPE = 20
+
+
+def mark_reported(effects: Sequence[Effect], n_slopes: float) -> list[Effect]:
+    """The same effects; of a plain and an adjusted one, one is marked.
+
+    Args:
+        effects: Plain ones, and adjusted ones next to some of them.
+        n_slopes: How many slopes each arm has; infinite if plain effects are to be reported.
+    """
+    fewest = _UNITS_PER_SLOPE * n_slopes
+    adjusted = {
+        effect.of.plain
+        for effect in effects
+        if effect.of.adjusted
+        and not math.isnan(effect.std_error)
+        and min(effect.n_treated, effect.n_control) >= fewest
+    }
+    return [
+        replace(effect, to_report=effect.of.adjusted == (effect.of.plain in adjusted))
+        for effect in effects
+    ]

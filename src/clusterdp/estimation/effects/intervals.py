@@ -1,7 +1,7 @@
 """Intervals of differences and ratios of two independent numbers, from the limits of each.
 
 The method of variance estimates recovery (MOVER; Zou and Donner, 2008): how far a number is from
-its limit tells its variance near that limit. So θ₁ − θ₀, with limits l and u of each, has the lower
+its limit shows its variance near that limit. So θ₁ − θ₀, with limits l and u of each, has the lower
 limit θ̂₁ − θ̂₀ − √((θ̂₁ − l₁)² + (u₀ − θ̂₀)²), and the upper one likewise. Ratios θ₁/θ₀ are those ρ for
 which the interval of θ₁ − ρθ₀ holds zero (Donner and Zou, 2012).
 
@@ -14,13 +14,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from clusterdp.errors import ParameterError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 Limits = tuple[float, float]
 EVERYTHING: Limits = (-math.inf, math.inf)
@@ -41,12 +37,8 @@ class ArmValue(Protocol):
         """The estimated bounds of what can be known of it; the estimate twice, if it can be."""
 
     @property
-    def sampling_variance(self) -> float:
-        """The part of its variance that sampling cost."""
-
-    @property
-    def privacy_variance(self) -> float:
-        """The part of its variance that privacy cost."""
+    def variances(self) -> tuple[float, float]:
+        """The parts of its variance that sampling and privacy cost."""
 
     def limits(self, level: float) -> Limits:
         """A confidence interval."""
@@ -62,28 +54,31 @@ class EffectInterval(Protocol):
     def ci(self, level: float) -> Limits:
         """The interval; with what it leaves out inside, if it is no interval."""
 
-    def gap(self, level: float) -> Limits | None:
-        """What is left out inside; None if nothing is."""
+    def gap(self, level: float) -> Limits | None:  # noqa: ARG002 - of some effects
+        """What is left out inside; None if nothing is, as by default."""
+        return None
 
-    def lift(self, level: float) -> tuple[float, float, float] | None:
-        """The effect relative to control, with limits; None if it is unknown."""
+    def lift(self, level: float) -> tuple[float, float, float] | None:  # noqa: ARG002 - of some
+        """The effect relative to control, with limits; None if it is unknown, as by default."""
+        return None
 
 
-class ArmPair(NamedTuple):
-    """Two arms' numbers, independent of each other.
+class ArmPair(EffectInterval):
+    """Two arms' numbers, independent of each other: of the treatment, and of control."""
 
-    Attributes:
-        treated: Of the treatment.
-        control: Of control.
-    """
-
-    treated: ArmValue
-    control: ArmValue
+    def __init__(self, treated: ArmValue, control: ArmValue) -> None:
+        self.treated, self.control = treated, control
 
     @property
     def difference(self) -> float:
         """Treatment minus control."""
         return self.treated.value - self.control.value
+
+    @property
+    def bounds(self) -> Limits:
+        """The estimated bounds of the difference; the estimate twice, where it can be known."""
+        (low, high), (rest_low, rest_high) = self.treated.bounds, self.control.bounds
+        return low - rest_high, high - rest_low
 
     def ci(self, level: float) -> Limits:
         """Limits of the difference."""
@@ -92,9 +87,6 @@ class ArmPair(NamedTuple):
         down = math.hypot(low - treated[0], control[1] - rest_high)
         up = math.hypot(treated[1] - high, rest_low - control[0])
         return low - rest_high - down, high - rest_low + up
-
-    def gap(self, level: float) -> None:
-        """Nothing is left out inside."""
 
     def lift(self, level: float) -> tuple[float, float, float] | None:
         """The difference relative to control, with limits; None unless control is above zero."""
@@ -110,7 +102,10 @@ class ArmPair(NamedTuple):
 
     @property
     def p_value(self) -> float:
-        """One minus the highest level at which the interval does not hold zero."""
+        """One minus the highest level at which the interval does not hold zero.
+
+        It is found by halving its logarithm.
+        """
 
         def holds_zero(p_value: float) -> bool:
             low, high = self.ci(1 - p_value)
@@ -118,11 +113,17 @@ class ArmPair(NamedTuple):
 
         if math.isnan(self.difference):
             return math.nan
-        return _threshold(holds_zero)
+        if not holds_zero(_LEAST_P_VALUE):
+            return 0.0
+        low, high = math.log(_LEAST_P_VALUE), 0.0
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if holds_zero(math.exp(middle)) else (low, middle)
+        return math.exp(low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrueClusterInterval:
+class TrueClusterInterval(EffectInterval):
     """The interval of an effect in a true cluster (Fieller's).
 
     How many units of the cluster an arm has is an estimate itself. With arms' means μ̂_a and counts
@@ -156,12 +157,6 @@ class TrueClusterInterval:
         variances = self.variance, self.spread, self.lean
         (low, high), _ = ratio_set(0.0, 1.0, variances, quantile(level, self.degrees))
         return self.effect + low, self.effect + high
-
-    def gap(self, level: float) -> None:
-        """Nothing is left out inside."""
-
-    def lift(self, level: float) -> None:
-        """Control's mean is too uncertain to divide by."""
 
 
 def check_level(level: Any) -> None:
@@ -241,14 +236,3 @@ def _ratio_limit(
     # (θ̂₁θ̂₀)² minus the product of the outer coefficients, without what cancels.
     inside = far_below * above**2 + far * leading
     return (above * below + sign * math.sqrt(inside)) / leading
-
-
-def _threshold(holds: Callable[[float], bool]) -> float:
-    """The largest number in (0, 1) below which a condition holds, by halving its logarithm."""
-    low, high = math.log(_LEAST_P_VALUE), 0.0
-    if not holds(_LEAST_P_VALUE):
-        return 0.0
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(math.exp(middle)) else (low, middle)
-    return math.exp(low)

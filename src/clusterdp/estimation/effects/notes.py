@@ -1,29 +1,27 @@
 """Notes on an estimate, and checks of the data it rests on, each with a verdict.
 
 Estimates are unbiased, so a mean may be a little outside the range of its metric. Far outside, or
-other in one fold than in another, it is of rows that were chosen by their noise.
+different in one fold than in another, its rows were chosen by their noise.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
-from clusterdp.estimation.effects.effect import FEW_UNITS, Effect
+from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, p_text, segment_label
 from clusterdp.estimation.effects.intervals import two_sided
-from clusterdp.estimation.effects.text import segment_label
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 # This many segments are named; more are counted.
 _NAMED = 3
-# The probability of a false positive about any mean of an estimate, and about any segment's folds.
-_LEVEL = 1e-3
+# The probability of a false positive of a check: about any mean of an estimate, the folds of any
+# segment, the arms of a table, any covariate, or any difference that adjustment makes.
+ALARM_LEVEL = 1e-3
 # Closer to the range than this many standard errors, no mean raises an alarm.
 _NEAR = 4.0
 _CHOSEN = (
@@ -118,12 +116,13 @@ def arms_check(layout: Layout, notes: Sequence[Note]) -> DataCheck:
     return DataCheck.from_notes("Sample ratio", notes, passed=passed)
 
 
-def segment_size_check(effects: Sequence[Effect]) -> list[DataCheck]:
+def segment_size_check(effects: Sequence[Effect], unit: str = "unit") -> list[DataCheck]:
     """Whether every segment has units enough for numbers; nothing if there are no segments."""
     arm_sizes: dict[str, int] = {}
     for one in effects:
         if one.of.segment and one.of.against is None:
-            n_units = 0 if math.isnan(one.effect) else min(one.n_treated, one.n_control)
+            is_unknown = math.isnan(one.effect) and one.bounds is None
+            n_units = 0 if is_unknown else min(one.n_treated, one.n_control)
             label = segment_label(one.of.segment)
             arm_sizes[label] = min(arm_sizes.get(label, n_units), n_units)
     if not arm_sizes:
@@ -134,7 +133,7 @@ def segment_size_check(effects: Sequence[Effect]) -> list[DataCheck]:
         if n_units < FEW_UNITS
     ]
     smallest = min(arm_sizes, key=lambda name: arm_sizes[name])
-    passed = f"smallest arm has {counted(arm_sizes[smallest], 'unit')} ({smallest})"
+    passed = f"smallest arm has {counted(arm_sizes[smallest], unit)} ({smallest})"
     return [DataCheck.from_notes("Segment size", notes, passed=passed)]
 
 
@@ -152,7 +151,7 @@ def range_notes(effects: Sequence[Effect]) -> list[Note]:
     ]
     far: dict[tuple[str, str, object], Note] = {}
     for effect, arm, mean, error, off in means:
-        is_chance = two_sided(off, error, effect.degrees) / 2 * len(means) >= _LEVEL
+        is_chance = two_sided(off, error, effect.degrees) / 2 * len(means) >= ALARM_LEVEL
         if off <= _NEAR * error or is_chance:
             continue
         text = (
@@ -174,7 +173,7 @@ def fold_notes(by_fold: Sequence[Sequence[Effect]], n_segments: int) -> list[Not
     return [
         Note(
             f"effects of {of.arm} on {of.metric} differ between folds by more than chance "
-            f"(p = {p_value:.2g}): "
+            f"({p_text(p_value)}): "
             + ", ".join(f"{one.effect:.3g} in fold {fold}" for fold, one in enumerate(effects))
             + f". {_CHOSEN}",
             Weight.WARNING,
@@ -182,7 +181,7 @@ def fold_notes(by_fold: Sequence[Sequence[Effect]], n_segments: int) -> list[Not
         )
         for effects in by_fold
         for of, p_value in [(effects[0].of, _same_effect_p_value(effects))]
-        if p_value * n_segments < _LEVEL
+        if p_value * n_segments < ALARM_LEVEL
     ]
 
 

@@ -14,8 +14,8 @@ from what covariates seem to explain.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,11 +25,7 @@ from clusterdp.estimation.means.responses import CellMoments, ResponseValues, re
 from clusterdp.estimation.means.sums import WeightedSums
 from clusterdp.estimation.means.weights import CellWeights
 from clusterdp.estimation.reading.covariates import Piece
-from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
+from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts, sums_by
 
 # What covariates are thought to explain of the variance of outcomes.
 _EXPLAINED = 0.5
@@ -38,8 +34,8 @@ _EXPLAINED = 0.5
 _SHARES, _DEGREES, _REACH = np.linspace(0.0, 1.0, 41), (0.5, 1e6), 0.975
 # Standard errors with fewer degrees of freedom would vary too much to be read.
 _LEAST_DEGREES = 60.0
-# Columns of a regression that tell the same, up to this share of their variance, have one slope;
-# one that is the same for all units of a cell has none.
+# Columns of a regression with the same information, up to this share of their variance, have one
+# slope; one that is the same for all units of a cell has none.
 _LEAST = 1e-10
 
 
@@ -56,11 +52,12 @@ class CovariateRows:
         stands_for: For how many units a row stands; see `read_answers`.
         shape: How many clusters and arms there are.
         sizes: How many rows each cell has; axes `[cluster, arm]`.
-        pieces: Gives the rows of an arm with their covariates, piece by piece, each time anew.
+        pieces: Gives the rows of an arm with their covariates, piece by piece, once more at each
+        call.
 
     Args:
         counted: The rows, counted.
-        profiles: What profiles are of.
+        profiles: How profiles are made.
         outputs: What responses count as in a metric.
         pieces: As above.
     """
@@ -80,9 +77,8 @@ class CovariateRows:
 
     def sum_cells(self, terms: FloatArray | IntArray) -> FloatArray:
         """Sums over the entries of cells; from `[..., entry]` to `[..., cluster, arm]`."""
-        flat, n_cells = terms.reshape(-1, terms.shape[-1]), self.shape[0] * self.shape[1]
-        sums = [np.bincount(self.cells, row, n_cells) for row in flat]
-        return np.asarray(sums, np.float64).reshape(*terms.shape[:-1], *self.shape)
+        sums = sums_by(self.cells, terms, self.shape[0] * self.shape[1])
+        return sums.reshape(*terms.shape[:-1], *self.shape)
 
     def covariate_sums(self, n_covariates: int) -> FloatArray:
         """Sums of covariates over rows; axes `[covariate, entry]`."""
@@ -134,10 +130,7 @@ def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means wit
         )
         for position, arm in enumerate(arms)
     ]
-
-    def by_profile(terms: FloatArray) -> FloatArray:
-        sums = [np.bincount(rows.profiles, of_arm, n_profiles) for of_arm in terms]
-        return np.asarray(sums, np.float64)
+    by_profile = partial(sums_by, rows.profiles, n_groups=n_profiles)
 
     asked, stands_for = (
         rows.sum_cells(rows.counts * terms)[:, arms]
@@ -228,7 +221,7 @@ class RegressionCells:
 
         From `[entry]` to `[cluster]`.
         """
-        sums = np.bincount(clusters, terms, len(self.sizes))
+        sums = sums_by(clusters, terms, len(self.sizes))
         return np.asarray(sums / np.where(sums != 0, self.of_units, 1.0) ** 2)
 
     def centres(self, means: FloatArray) -> FloatArray:
@@ -319,7 +312,7 @@ def _fit_arm(  # noqa: PLR0913, PLR0917 - rows, an arm of them, and what is know
 
 
 def _inverse(products: FloatArray, n_rows: int) -> FloatArray:
-    """The inverse of sums of products of covariates, of as many as tell anything.
+    """The inverse of sums of products of covariates, of as many as are not redundant.
 
     Numbers are in standard deviations, so the normal equations lose nothing that counts, and their
     squares add up to the number of rows.

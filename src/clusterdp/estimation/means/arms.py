@@ -6,12 +6,13 @@ Units of a group share their arm and much else, so that what counts is how group
 the share of a group in its arm's mean and T_g what it adds to the mean m, the residual is
 e_g = T_g − w_g·m. A large group pulls the mean towards itself; e_g²/(1 − w_g) makes up for that
 (Bell and McCaffrey, 2002). Few groups know their variance badly: degrees of freedom follow from the
-shares, if groups differ by as much whatever their size.
+shares, if groups of any size differ by as much.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +25,8 @@ from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.spread import ratio
 from clusterdp.estimation.means.sums import WeightedSums
-from clusterdp.estimation.means.weights import CellWeights
-from clusterdp.estimation.reading.profiles import Profiles, spread_cells
+from clusterdp.estimation.means.weights import CellWeights, weigh
+from clusterdp.estimation.reading.profiles import Profiles, spread_cells, sums_by
 from clusterdp.outcomes.space import CategorySpace, ValueRange
 from clusterdp.statistics.base import CellTotals, ClusterContrasts
 
@@ -61,7 +62,7 @@ class ArmMeans(NamedTuple):
 
     @property
     def effective_degrees(self) -> FloatArray:
-        """Degrees of freedom of the variances, whatever they are uncertain from.
+        """Degrees of freedom of the variances, from all sources of uncertainty.
 
         A variance V that is estimated with variance 2V²/ν has ν of them.
         """
@@ -82,7 +83,7 @@ class ArmMeans(NamedTuple):
     def explained(self, plain: ArmMeans, share: FloatArray) -> ArmMeans:
         """The same, adjusted by slopes that take off a share of what they explain.
 
-        Slopes explain the whole variance of plain means at most, whatever noise makes of them.
+        Slopes explain the whole variance of plain means at most, for any noise in them.
         """
         return self._replace(least=(1 - share) * np.maximum(plain.sampling, 0.0))
 
@@ -93,14 +94,14 @@ class ArmMeans(NamedTuple):
         arm makes up for the other. A variance is infinite where it is not estimated better than to
         about its own size.
         """
-        control, treated = [layout.control], list(layout.treatments)
+        treated = list(layout.treatments)
         sampling, least, privacy, errors = (
-            part[..., treated] + part[..., control]
+            layout.against_control(part)
             for part in (self.sampling, self.least, self.privacy, self.errors)
         )
         of_arms, variances = self.variances, np.maximum(sampling, least) + privacy
         return EffectArrays(
-            effects=self.means[..., treated] - self.means[..., control],
+            effects=self.means[..., treated] - self.means[..., [layout.control]],
             variances=np.where(errors > _MOST_ERROR * variances**2, np.inf, variances),
             privacy_variances=privacy,
             control_means=self.means[..., layout.control] + origin,
@@ -109,32 +110,6 @@ class ArmMeans(NamedTuple):
             treated_variances=of_arms[..., treated],
             degrees=welch_degrees(of_arms, self.effective_degrees, layout),
         )
-
-
-def weigh(  # noqa: PLR0913 - how cells are weighed
-    sizes: IntArray,
-    layout: Layout,
-    arms: list[int],
-    estimator: Estimator = "stratified",
-    *,
-    as_totals: bool = False,
-    factors: FloatArray | None = None,
-) -> CellWeights:
-    """Weights of the cells of some arms in a segment, or in everyone.
-
-    Args:
-        sizes: The units of the segment in every cell, of all arms; axes `[..., cluster, arm]`.
-        layout: The cells of the whole table.
-        arms: The arms to compare.
-        estimator: How cells are weighed.
-        as_totals: Whether units are to have the weights that they have in totals.
-        factors: What units count by noisy labels; None if cells are compared as they are.
-    """
-    if factors is not None:
-        return cell_weights.weigh_by_labels(sizes, factors, arms)
-    if estimator == "unstratified":
-        return cell_weights.weigh_units_alike(sizes, arms)
-    return cell_weights.weigh_cells(sizes, layout, arms, as_totals=as_totals)
 
 
 def true_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
@@ -168,7 +143,7 @@ def to_means(  # noqa: PLR0913, PLR0917 - means, and what their variances follow
 
     Args:
         found: The means.
-        moments: Of the rows they are of, of these arms.
+        moments: Moments of their rows, for these arms.
         weights: Of the same cells.
         n_slopes: How many slopes were fitted in each arm.
         explained: The share of what slopes explain of the variance that is taken off.
@@ -198,11 +173,11 @@ def _sampling(
     Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
     which calibration does not take off. Compared with the calibrated mean of the arm, outcomes vary
     more, by how much cells differ; and the estimate is better. The difference is taken off, and
-    three standard errors of its noise are added: less where they are small beside what is left,
-    none of rows alone. The smaller of the two is used, which errs on the wide side. Where sums of
-    cells are published, these tell how cells differ. Cells differ by no more than outcomes do, so a
-    difference that is noisier than that is hardly taken off: one cell with noise of eight standard
-    deviations would leave nothing of the variance.
+    three standard errors of its noise are added: less where they are small compared with what is
+    left, none of rows alone. The smaller of the two is used, which errs on the wide side. Where
+    sums of cells are published, these show how cells differ. Cells differ by no more than outcomes
+    do, so a difference that is noisier than that is hardly taken off: one cell with noise of eight
+    standard deviations would leave nothing of the variance.
     """
     each = weights.lone_factors * weights.of_units() ** 2
     within = cell_weights.arm_variances(moments, weights)
@@ -266,7 +241,7 @@ def arm_effects(  # noqa: PLR0913 - the parts of a release
     """Effects of all treatments on some units, of one release or of many simulated ones.
 
     Args:
-        part: Their rows; with sizes that are alike in all replicates for everyone.
+        part: Their rows; with sizes that are the same in all replicates for all units.
         layout: The cells.
         estimator: How cells are weighed.
         profiles: What sums distinguish.
@@ -309,7 +284,7 @@ class GroupScores(NamedTuple):
             another segment to a covariance. NaN where one group is all of the arm. Axes `[group]`.
         degrees: Degrees of freedom of the variance.
         noise: What noise of privacy adds to the variance.
-        most: What the variance is at most without noise, whatever outcomes are.
+        most: What the variance is at most without noise, for any outcomes.
     """
 
     scores: FloatArray
@@ -343,10 +318,7 @@ def profile_scores(
         calibration: By published sums.
     """
     labels, groups = np.unique(assigned, return_inverse=True)
-
-    def by_group(terms: FloatArray) -> FloatArray:
-        return np.asarray(np.bincount(groups, terms), np.float64)
-
+    by_group = partial(sums_by, groups, n_groups=len(labels))
     shares = by_group(each * part.sizes)
     if len(labels) > _MOST_CALIBRATED:
         totals = by_group(each * part.sums)
@@ -445,21 +417,25 @@ def contrast_effects(read: ClusterContrasts, layout: Layout, ends: ValueRange) -
     sizes, weights = layout.sizes, layout.cluster_shares
     effects = (weights * read.contrasts).sum(axis=-2)
     privacy = np.broadcast_to((weights**2 * read.noise).sum(axis=-2), effects.shape)
+    degrees = None
     if read.spread is None or read.arm_noise is None:
         n_units = sizes.sum(axis=-1, keepdims=True)
-        largest = ends.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
-        sampling = _with_control(weights**2 * largest / sizes, layout)
-        return EffectArrays(
-            effects=effects, variances=privacy + sampling, privacy_variances=privacy
-        )
-    sampling = _with_control(weights**2 * read.spread / sizes, layout)
-    of_means = read.arm_noise + np.maximum(read.spread, 0.0) / sizes
-    arm_variances = (weights**2 * of_means).sum(axis=-2)
+        spread = ends.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
+    else:
+        spread = read.spread
+        of_means = read.arm_noise + np.maximum(spread, 0.0) / sizes
+        arm_variances = (weights**2 * of_means).sum(axis=-2)
+        # Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
+        parts = layout.mean_weights
+        uncertainty = (parts**2 / np.maximum(sizes - 1, 1)).sum(axis=-2)
+        degrees = welch_degrees(arm_variances, parts.sum(axis=-2) ** 2 / uncertainty, layout)
+    by_arm = (weights**2 * spread / sizes).sum(axis=-2)
+    sampling = layout.against_control(by_arm)
     return EffectArrays(
         effects=effects,
         variances=privacy + np.maximum(sampling, 0.0),
         privacy_variances=privacy,
-        degrees=welch_degrees(arm_variances, _stratum_degrees(layout), layout),
+        degrees=degrees,
     )
 
 
@@ -471,23 +447,6 @@ def welch_degrees(arm_variances: FloatArray, arm_degrees: FloatArray, layout: La
     variances = np.nan_to_num(arm_variances)
     uncertainty = variances**2 / arm_degrees
     treated, control = list(layout.treatments), [layout.control]
-    above = (variances[..., treated] + variances[..., control]) ** 2
-    below = uncertainty[..., treated] + uncertainty[..., control]
+    above, below = layout.against_control(variances) ** 2, layout.against_control(uncertainty)
     least = np.minimum(arm_degrees[..., treated], arm_degrees[..., control])
     return np.where(below > 0, above / np.where(below > 0, below, 1.0), least)
-
-
-def _stratum_degrees(layout: Layout) -> FloatArray:
-    """Degrees of freedom of the variance of each arm's stratified mean, if all units vary alike.
-
-    Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
-    """
-    parts = layout.mean_weights
-    uncertainty = (parts**2 / np.maximum(layout.sizes - 1, 1)).sum(axis=-2)
-    return np.asarray(parts.sum(axis=-2) ** 2 / uncertainty)
-
-
-def _with_control(terms: FloatArray, layout: Layout) -> FloatArray:
-    """Σ over clusters of treatment plus control; axes `[..., treatment]`."""
-    totals = terms.sum(axis=-2)
-    return np.asarray(totals[..., list(layout.treatments)] + totals[..., [layout.control]])

@@ -1,4 +1,4 @@
-"""Sums over rows, calibrated by noisy sums that were published beside them.
+"""Sums over rows, calibrated by noisy sums that were published next to them.
 
 An arm's mean is Σ s_i·ỹ_i: public weights s on debiased outcomes ỹ. Noisy sums Z = X'y + noise of
 variance W are published, X public. Then
@@ -14,7 +14,8 @@ How outcomes spread around τ̂ is calibrated likewise: see `spread`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,9 +34,6 @@ from clusterdp.estimation.means.sums import (
 )
 from clusterdp.estimation.reading.profiles import Profiles, times
 from clusterdp.statistics.base import SumReading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class CalibratedSums(NamedTuple):
@@ -86,7 +84,7 @@ class Calibration:
         ridge: FloatArray | None = None,
     ) -> None:
         self.rows, self.sizes, self.unit_noise = rows, profiles.sizes, noise
-        self.sums = sums = PublishedSums.from_readings(readings, profiles, -noise.origin)
+        self.sums = sums = PublishedSums(readings, profiles, -noise.origin)
         ridge = sum_ridge(sums, noise.variance) if ridge is None else ridge
         self.solver = SumSolver(sums.design, profiles.sizes, ridge)
         self.gaps = times(rows.sums, sums.design) - sums.values
@@ -125,17 +123,17 @@ class Calibration:
         )
 
     def known_cells(self, arms: list[int]) -> tuple[FloatArray, ...] | None:
-        """Means of the cells of some arms, and their noise; None if rows alone tell them."""
+        """Means of the cells of some arms, and their noise; None if they are from rows only."""
         return None if self._cells is None else tuple(part[..., arms] for part in self._cells)
 
     def shifts(self) -> FloatArray:
-        """−XM⁻¹(X'ỹ − Z): what units of each profile are moved by, whatever their weights."""
+        """−XM⁻¹(X'ỹ − Z): what units of each profile are moved by, for any weights."""
         return -times(self.solver.solve(self.gaps), self.solver.transposed)
 
     def _least_noise(self, square_weights: FloatArray, saved_weights: FloatArray) -> FloatArray:
         """What the noise of rows is taken to be at least: zero, or a bound where it is not seen.
 
-        Σ (s − Xb)²·v, if few rows carry most of the noise. All rows of the release tell v, the mean
+        Σ (s − Xb)²·v, if few rows carry most of the noise. All rows of the release show v, the mean
         noise of a row, if they are enough; else it is the largest. Units with more noise than
         others have more rows that carry it, so that their own rows show it.
         """
@@ -191,5 +189,5 @@ def public_ridge(
     readings: Sequence[SumReading], profiles: Profiles, noise: RowNoiseBound
 ) -> FloatArray:
     """W/v̄ of a metric, by which its sums are weighed against rows."""
-    sums = PublishedSums.from_readings(readings, profiles, -noise.origin)
+    sums = PublishedSums(readings, profiles, -noise.origin)
     return sum_ridge(sums, noise.variance)

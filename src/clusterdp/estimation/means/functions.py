@@ -2,16 +2,19 @@
 
 Outputs of a channel count as g, whose mean given the category is f. Where f is a weighted sum of
 declared metrics, g is the same sum of what is published for them, and so are the published sums.
-Any other f is decoded from the channel; only noisy counts tell its sums.
+Any other f is decoded from the channel; only noisy counts determine its sums.
 
 A number is rounded at random to the grid, which keeps the mean of what is linear between grid
 points. Declared metrics are that, and so are weighted sums of them.
+
+Texts of metrics are functions of the category of a question, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,19 +24,18 @@ from clusterdp.channels import Channel
 from clusterdp.channels.asked import AskedChannel
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.channels.priors import learn_priors, with_every_outcome
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, did_you_mean
 from clusterdp.estimation.means.responses import ResponseValues
 from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.sums import of_fold
 from clusterdp.estimation.reading.request import EstimateRequest
 from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.grammar import Parser
+from clusterdp.outcomes.metric import Metric, Threshold
 from clusterdp.outcomes.space import CategorySpace, ValueRange
 from clusterdp.statistics.base import DrawnStatistic, SumReading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # How far, as a share of its span, a function may be from a weighted sum of metrics that it is.
 _SAME = 1e-9
@@ -99,6 +101,18 @@ class CategoryFunction(NamedTuple):
             f"{self.name}-{factor:.4g}*{other.name}", values, combination, constant
         )
 
+    def outcomes(self, space: Categories) -> tuple[str, ...]:
+        """The outcomes that it changes with, where all others stay; all, if none does so alone."""
+        names, found = space.declared.names, []
+        for outcome in names if len(names) > 1 else ():
+            others = np.delete(space.levels, space.outcome(outcome).axis, axis=0)
+            _, groups = np.unique(others, axis=1, return_inverse=True)
+            first = np.full(groups.max() + 1, np.nan)
+            first[groups] = self.values
+            if (self.values != first[groups]).any():
+                found.append(outcome)
+        return tuple(found) or names
+
     def has_two_values(self, space: CategorySpace) -> bool:
         """Whether units have two values at most; a number has those between its categories'."""
         numbers = np.array(space.metric_lattice().is_number)
@@ -122,9 +136,13 @@ class CategoryFunction(NamedTuple):
         if self.combination is None:
             debiased, spanned = channel.decode_function(self.values, priors)
             if not spanned:
+                # Owners declare thresholds and products, not every function.
+                is_declarable = ">=" in self.name or "*" in self.name
+                what = "it" if is_declarable else "thresholds or products that it follows from"
+                flag = f' (--metric "{self.name}")' if is_declarable else ""
                 raise ParameterError(
-                    f"This release does not identify {self.name}. Fix: ask the owner to declare it "
-                    f'in the next release (--metric "{self.name}").'
+                    f"This release does not identify {self.name}. Fix: ask the owner to declare "
+                    f"{what} in the next release{flag}."
                 )
         else:
             places = np.flatnonzero(self.combination)
@@ -146,7 +164,8 @@ class CategoryFunction(NamedTuple):
         )
         means = priors @ self.values
         spread = priors @ self.values**2 - means**2
-        total = np.maximum((second * priors).sum(axis=-1) + spread, np.finfo(float).tiny)
+        # A constant has no spread; its square is a number, too.
+        total = np.maximum((second * priors).sum(axis=-1) + spread, np.finfo(float).tiny ** 0.5)
         moments = (fourth * priors).sum(axis=-1) / total**2
         return float(second.max()), float(moments.max())
 
@@ -188,8 +207,8 @@ class CategoryFunction(NamedTuple):
             errors = answers.transition()[0] * (read[0][:, np.newaxis] - numbers) ** 2
             return float(errors.sum(axis=0) @ prior)
 
-        tails = self.noise_tails(channel, self.outputs(channel, every), prior[np.newaxis])
-        largest, kurtosis = tails
+        plain = self.outputs(channel, every)
+        largest, kurtosis = self.noise_tails(channel, plain, prior[np.newaxis])
         return RowNoiseBound(
             ends=ends,
             variance=spread(outputs.values, true),
@@ -204,12 +223,12 @@ class CategoryFunction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecodedFunction:
-    """A function of the category as a release tells it.
+    """A function of the category as a release identifies it.
 
     Attributes:
         name: What it is called.
         outputs: What responses count as in it.
-        readings: Published sums that tell it; none for rows alone.
+        readings: Published sums that determine it; none for rows only.
         noise: What is public of the noise of a row.
         breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
@@ -227,19 +246,19 @@ class DecodedFunction:
         question: ReleasedQuestion,
         request: EstimateRequest,
     ) -> DecodedFunction:
-        """A function as a question of a release of rows tells it.
+        """A function as a question of a release of rows identifies it.
 
         Args:
             function: The function.
-            question: The question whose category it is of.
+            question: The question of its category.
             request: Which sums are used, and of which fold.
 
         Raises:
-            ParameterError: If the rows do not tell it.
+            ParameterError: If the rows do not identify it.
         """
         assert question.channel is not None  # noqa: S101 - there are rows
         used = question.statistics if request.use_sums else ()
-        if question.mechanism.asked < ASKED_TOTAL:  # noisy counts are of units that were asked
+        if question.mechanism.asked < ASKED_TOTAL:  # noisy counts cover units that were asked
             used = tuple(one for one in used if one.histogram() is None)
         readings = function.readings(used)
         if request.fold is not None:
@@ -280,3 +299,75 @@ def channel_priors(question: ReleasedQuestion, layout: Layout) -> FloatArray:
                 layout.sizes.ravel()[:, np.newaxis] * by_group[histogram.groups.ravel()],
             )
     return np.asarray(priors / priors.sum(axis=-1, keepdims=True))
+
+
+def take_call(parser: Parser) -> tuple[str, str] | None:
+    """The function and the outcome of a text such as `p90(rounds)`; None for other texts."""
+    if parser.kind() != "name" or parser.kind(ahead=1) != "(":
+        return None
+    name = parser.take("name")
+    parser.take("(")
+    outcome = parser.take("name")
+    parser.take(")")
+    parser.end()
+    return name, outcome
+
+
+def question_of(used: Collection[str], text: str, spaces: Sequence[Categories]) -> int:
+    """The index of the question that has some outcomes.
+
+    Args:
+        used: The outcomes.
+        text: What uses them.
+        spaces: The categories of the release, question by question.
+
+    Raises:
+        ParameterError: If none has them, or several do.
+    """
+    names = [name for space in spaces for name in space.declared.names]
+    for name in sorted(set(used) - set(names)):
+        raise ParameterError(
+            f"{text!r}: there is no outcome {name!r}.{did_you_mean(name, names)} Available: "
+            f"{', '.join(names)}."
+        )
+    held = [index for index, space in enumerate(spaces) if {*used} & set(space.declared.names)]
+    if len(held) > 1:
+        together = ",".join(name for name in names if name in used)
+        raise ParameterError(
+            f"{text!r} combines outcomes of different questions, which no unit answered together. "
+            f"Fix: ask the owner to put them in one question (--question {together})."
+        )
+    return held[0]
+
+
+def naming_observed(metric: Metric, spaces: Sequence[Categories]) -> Metric:
+    """The same metric; what says whether an outcome was observed is known as such."""
+    return metric.naming_observed([name for space in spaces for name in space.declared.missing])
+
+
+def metric_function(metric: Metric, space: Categories) -> CategoryFunction:
+    """A metric as a function of the category.
+
+    Raises:
+        ParameterError: If categories do not identify it.
+    """
+    declared, name = space.declared, str(metric)
+    if metric in declared.metrics:
+        return CategoryFunction.declared(name, space, declared.metrics.index(metric))
+    metric.check(declared.spaces)
+    for factor in metric.factors:
+        if isinstance(factor, Threshold) and not is_exact(factor, space):
+            raise ParameterError(
+                f"{name!r} needs a declared threshold of {factor.outcome!r}, because values were "
+                f'rounded across it. Fix: ask the owner to declare it (--metric "{name}").'
+            )
+    values = space.values_of(metric)
+    if not np.ptp(values):
+        raise ParameterError(f"{name!r} has the same value for every outcome combination.")
+    return CategoryFunction.from_values(name, values, space)
+
+
+def is_exact(comparison: Threshold, space: Categories) -> bool:
+    """Whether no number is rounded across a threshold."""
+    grid = space.outcome(comparison.outcome).grid
+    return grid is None or grid.holds_cuts(comparison.cuts(grid.number))

@@ -27,7 +27,7 @@ import numpy as np
 from clusterdp._arrays import BoolArray, FloatArray, IntArray
 from clusterdp.channels import Channel
 from clusterdp.channels.asked import AskedChannel
-from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
+from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts, sums_by
 from clusterdp.outcomes.space import CategorySpace, ValueRange
 
 # Units that are expected to be asked in a stratum, at least, unless the arm has fewer: they know
@@ -133,19 +133,18 @@ class ProfileSums:
     ) -> ProfileSums:
         """Sums over counted rows; see `read_answers`."""
         values, noise, missed, stands_for = read_answers(counted, profiles, outputs)
-        everyone = bool((stands_for == 1).all())
-
-        def add(terms: FloatArray | IntArray | BoolArray) -> FloatArray:
-            sums = np.bincount(counted.profiles, counted.counts * terms, len(profiles.cells))
-            return np.asarray(sums, np.float64)
-
+        everyone, ones = bool((stands_for == 1).all()), np.ones_like(values)
+        terms = np.stack([ones, values, values**2 + missed, noise, np.sign(stands_for), stands_for])
+        sizes, sums, squares, noise, asked, stands_for = sums_by(
+            counted.profiles, counted.counts * terms, len(profiles.cells)
+        )
         return cls(
-            sizes=add(np.ones_like(counted.counts)).astype(np.int64),
-            sums=add(values),
-            squares=add(values**2 + missed),
-            noise=add(noise),
-            asked=None if everyone else add(np.sign(stands_for)).astype(np.int64),
-            stands_for=None if everyone else add(stands_for),
+            sizes=sizes.astype(np.int64),
+            sums=sums,
+            squares=squares,
+            noise=noise,
+            asked=None if everyone else asked.astype(np.int64),
+            stands_for=None if everyone else stands_for,
         )
 
     @classmethod
@@ -154,7 +153,7 @@ class ProfileSums:
 
         Args:
             counts: Axes `[..., cluster, arm, response]`.
-            outputs: What responses tell.
+            outputs: What responses count as.
         """
         values = outputs.values[..., outputs.groups, :]
 
@@ -193,7 +192,7 @@ def read_answers(
 
     Args:
         counted: The rows.
-        profiles: What profiles are of.
+        profiles: How profiles are made.
         outputs: What responses count as, through the channel of units that are asked.
 
     Returns:
@@ -208,13 +207,10 @@ def read_answers(
     if asked.all():
         return debiased, noise, np.zeros_like(noise), np.ones_like(noise)
     strata = _strata(counted, asked, profiles)[counted.profiles]
-
-    def add(terms: FloatArray | IntArray) -> FloatArray:
-        return np.asarray(np.bincount(strata, counted.counts * terms), np.float64)
-
-    n_units, n_asked = add(np.ones_like(counted.counts)), add(asked.astype(np.int64))
+    terms = np.stack([np.ones_like(debiased), asked, np.where(asked, debiased, 0.0)])
+    n_units, n_asked, sums = sums_by(strata, counted.counts * terms, int(strata.max()) + 1)
     some = np.maximum(n_asked, 1)
-    centres = add(np.where(asked, debiased, 0.0)) / some
+    centres = sums / some
     each = (n_units / some)[strata]
     distances = np.where(asked, debiased - centres[strata], 0.0)
     # Of m squared distances from their own mean, m − 1 are free. Squares of u are going to be

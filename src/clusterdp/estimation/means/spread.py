@@ -1,14 +1,15 @@
 """How outcomes spread around a mean, from published squares and rows.
 
-The variance of sampling is made of squares, Σ s²(y − τ̂)², which rows tell with the noise of rows.
-What calibration takes off that noise has the weights g = s² − (s − Xb)². Squares are published as
-sums are, so Xc stands for g, c = (X'X + W₂/v₂)⁻¹X'g: that part is read from published squares, all
-of them around the same τ̂, so that rows cancel where X spans s.
+The variance of sampling is made of squares, Σ s²(y − τ̂)², which are known from rows, with their
+noise. What calibration takes off that noise has the weights g = s² − (s − Xb)². Squares are
+published as sums are, so Xc stands for g, c = (X'X + W₂/v₂)⁻¹X'g: that part is read from published
+squares, all of them around the same τ̂, so that rows cancel where X spans s.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,10 +25,6 @@ from clusterdp.estimation.means.sums import (
 from clusterdp.estimation.reading.profiles import Profiles, times
 from clusterdp.outcomes.space import ValueRange
 from clusterdp.statistics.base import SumReading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # How much the spread of outcomes is thought to differ between units that count more and that count
 # less, as a share of it: what a ratio of totals may be off by.
@@ -53,7 +50,7 @@ class RowNoiseBound(NamedTuple):
         kurtosis: What noise gives to that of debiased values; see `CategoryFunction.noise_tails`.
         two_values: Whether units have no values but the two ends.
         origin: What published sums add up distances from, if the middle is subtracted from them.
-        share: The share of units that are asked. The first two variances are of all units, the
+        share: The share of units that are asked. The first two variances are for all units, the
             others of units that are asked.
     """
 
@@ -94,7 +91,7 @@ class SpreadEstimate(NamedTuple):
         shift: What they add to an estimate that was made from rows.
         noise: The variance that noise of privacy gives to the sum; from public numbers, about.
         slope: How the spread follows the mean, where units have two values; else zero.
-        most: What the spread is at most, whatever outcomes are.
+        most: The largest possible spread.
         weights: Σ s².
         unit_noise: The public noise variance of a row.
         of_units: The variance of outcomes, about.
@@ -112,7 +109,7 @@ class SpreadEstimate(NamedTuple):
     def from_rows(
         cls, one: WeightedSums, values: FloatArray, unit: RowNoiseBound
     ) -> SpreadEstimate:
-        """What rows alone tell, of a functional with these values."""
+        """What rows alone show about a functional with these values."""
         weights = one.square_weights
         return cls(
             shift=np.zeros(values.shape),
@@ -127,7 +124,7 @@ class SpreadEstimate(NamedTuple):
     def error(
         self, sampling: FloatArray, n_slopes: int = 0, explained: FloatArray | float = 0.0
     ) -> FloatArray:
-        """The variance of the estimated spread beyond what numbers of units tell.
+        """The variance of the estimated spread beyond what numbers of units show.
 
         Where units have two values, it is as uncertain as their mean: a few events decide both.
 
@@ -140,7 +137,7 @@ class SpreadEstimate(NamedTuple):
         return np.asarray(self.noise + few + explained**2 * self.slope_error(n_slopes))
 
     def slope_error(self, n_slopes: int, share: float = 1.0) -> FloatArray:
-        """The variance of what k slopes explain of the spread, which rows alone tell.
+        """The variance of what k slopes explain of the spread, which only rows show.
 
         A slope has noise of variance q = v·Σ s², in units of outcomes, so that β² has 2q² + 4β²q.
 
@@ -189,7 +186,7 @@ class PublishedSquares:
                 if one.squares is not None
             ]
             added = [one.squares_constant for one in squared]
-            found = PublishedSums.from_readings(squared, profiles, added)
+            found = PublishedSums(squared, profiles, added)
             # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
             some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
             off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some
@@ -214,15 +211,15 @@ class PublishedSquares:
     ) -> SpreadEstimate:
         """What published squares add to Σ s²((ỹ − τ̂)² − v̂), an estimate of spread from rows.
 
-        Xc is told by published squares instead of rows. What is left, g − Xc, is zero where units
-        of a sum count alike. Rows tell its squares with noise. A ratio of totals does without rows,
-        and takes the spread to be the same for all units; it is off by as much as spreads differ.
-        Both are weighed by the inverse of their mean squared errors, which follow from public
-        numbers but for the spread. That is of all published sums: weights by a functional's own
-        would prefer the smaller of its squares.
+        Xc comes from published squares instead of rows. What is left, g − Xc, is zero where units
+        of a sum count equally. Rows show its squares with noise. A ratio of totals does without
+        rows, and takes the spread to be the same for all units; it is off by as much as spreads
+        differ. Both are weighed by the inverse of their mean squared errors, which follow from
+        public numbers but for the spread. These cover all published sums: weights by a functional's
+        own would prefer the smaller of its squares.
 
         Args:
-            spread: What rows alone tell.
+            spread: What rows alone show.
             one: The functional.
             values: τ̂, its calibrated values.
             moved: Xb; axes `[..., functional, profile]`.

@@ -7,7 +7,7 @@ thousands of simulated ones are estimated by the same code.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,8 +18,6 @@ from clusterdp.estimation.reading.profiles import Profiles
 from clusterdp.statistics.base import SumReading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from scipy.sparse import csr_array
 
 
@@ -30,40 +28,31 @@ _LEAST_RIDGE = 1e-10
 _LEAST_NOISE = 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublishedSums:
     """Noisy sums Z = X'y + noise of variance W.
+
+    A number is added for every unit: the sizes of profiles are public.
 
     Attributes:
         design: X, the weight of a unit of a profile in each sum; axes `[profile, sum]`.
         values: Z; axes `[..., sum]`.
         variances: W; axes `[sum]`.
+
+    Args:
+        readings: The sums.
+        profiles: What they distinguish.
+        shifts: What is added, of each reading or of all.
     """
 
-    design: csr_array
-    values: FloatArray
-    variances: FloatArray
-
-    @classmethod
-    def from_readings(
-        cls, readings: Sequence[SumReading], profiles: Profiles, shifts: float | Sequence[float]
-    ) -> PublishedSums:
-        """Sums to which a number is added for every unit: the sizes of profiles are public.
-
-        Args:
-            readings: The sums.
-            profiles: What they distinguish.
-            shifts: What is added, of each reading or of all.
-        """
-        design, sizes = sum_design(readings, profiles), n_sums(readings)
+    def __init__(
+        self, readings: Sequence[SumReading], profiles: Profiles, shifts: float | Sequence[float]
+    ) -> None:
+        sizes, self.design = n_sums(readings), sum_design(readings, profiles)
         flat = [one.value.reshape(*one.value.shape[:-3], -1) for one in readings]
         joined = np.concatenate(flat, axis=-1) if flat else np.zeros(0)
         added = np.repeat(np.broadcast_to(shifts, len(readings)), sizes)
-        return cls(
-            design=design,
-            values=joined + added * (profiles.sizes @ design),
-            variances=np.repeat([one.variance for one in readings], sizes),
-        )
+        self.values: FloatArray = joined + added * (profiles.sizes @ self.design)
+        self.variances: FloatArray = np.repeat([one.variance for one in readings], sizes)
 
 
 def sum_design(readings: Sequence[SumReading], profiles: Profiles) -> csr_array:
@@ -157,7 +146,7 @@ class WeightedSums(NamedTuple):
         noise: Σ s·v̂; axes as those of weights.
         square_noise: Σ s²·v̂ over all rows.
         square_weights: Σ s² over all rows.
-        places: The profiles that rows are in, which these axes are of; None for all of them.
+        places: The profiles that rows are in, along these axes; None for all of them.
     """
 
     values: FloatArray

@@ -18,6 +18,7 @@ import numpy as np
 
 from clusterdp._arrays import BoolArray, FloatArray, IntArray
 from clusterdp.cells.layout import Layout
+from clusterdp.estimation.effects.effect import Estimator
 from clusterdp.estimation.means.responses import CellMoments
 
 # A cluster is a stratum if each arm has fewer units of the segment than these with at most this
@@ -81,7 +82,7 @@ class CellWeights:
         return np.where(lone, np.nan, 1 / np.where(second > 0, np.maximum(left, 1e-9), 1.0))
 
     def degrees(self, n_slopes: int) -> FloatArray:
-        """Degrees of freedom of an arm's variance, if all units vary alike; axes `[..., arm]`.
+        """Degrees of freedom of an arm's variance, if all units vary equally; axes `[..., arm]`.
 
         Satterthwaite's: a stratum of m units has m − 1, a pooled unit one, and they add up by the
         squares of what they contribute. Each fitted slope takes one.
@@ -136,11 +137,36 @@ def weigh_cells(
     )
 
 
-def weigh_units_alike(sizes: IntArray, arms: list[int]) -> CellWeights:
-    """Weights of a comparison of plain means: every unit of an arm counts the same."""
+def weigh(  # noqa: PLR0913 - how cells are weighed
+    sizes: IntArray,
+    layout: Layout,
+    arms: list[int],
+    estimator: Estimator = "stratified",
+    *,
+    as_totals: bool = False,
+    factors: FloatArray | None = None,
+) -> CellWeights:
+    """Weights of the cells of some arms in a segment, or in everyone.
+
+    Where units count by the noisy label they were given, weights may be negative. An arm whose
+    units count nothing or less together has no mean.
+
+    Args:
+        sizes: The units of the segment in every cell, of all arms; axes `[..., cluster, arm]`.
+        layout: The cells of the whole table.
+        arms: The arms to compare.
+        estimator: How cells are weighed: unstratified, every unit of an arm counts the same.
+        as_totals: Whether units are to have the weights that they have in totals.
+        factors: What units count by noisy labels, axes `[cluster, arm]`, or `[cluster, 1]` in all
+            arms; None if cells are compared as they are.
+    """
+    if factors is None and estimator == "stratified":
+        return weigh_cells(sizes, layout, arms, as_totals=as_totals)
     found = sizes[..., arms]
+    each = np.broadcast_to(1 if factors is None else factors, sizes.shape[-2:])[:, arms]
+    counted = (found * each).sum(axis=-2, keepdims=True)
     return CellWeights(
-        shares=_ratio(found, found.sum(axis=-2, keepdims=True), missing=np.nan),
+        shares=_ratio(found * each, counted, missing=np.nan),
         sizes=found,
         pooled=np.ones((*found.shape[:-1], 1), dtype=np.bool_),
         inverse_sizes=np.zeros(found.shape[-2:]),
@@ -149,26 +175,8 @@ def weigh_units_alike(sizes: IntArray, arms: list[int]) -> CellWeights:
     )
 
 
-def weigh_by_labels(sizes: IntArray, factors: FloatArray, arms: list[int]) -> CellWeights:
-    """Weights of means in which units count by the noisy label they were given.
-
-    They may be negative. An arm whose units count nothing or less together has no mean.
-
-    Args:
-        sizes: The units of the segment, of all arms; axes `[..., cluster, arm]`.
-        factors: What a unit counts; axes `[cluster, arm]`, or `[cluster, 1]` in all arms alike.
-        arms: The arms to compare.
-    """
-    found = sizes[..., arms]
-    each = np.broadcast_to(factors, sizes.shape[-2:])[:, arms]
-    counted = (found * each).sum(axis=-2, keepdims=True)
-    return replace(
-        weigh_units_alike(sizes, arms), shares=_ratio(found * each, counted, missing=np.nan)
-    )
-
-
 def arm_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:
-    """Variances of weighted means of arms by linearisation, noise included; axes `[..., arm]`.
+    """Variances of weighted means of arms by linearization, noise included; axes `[..., arm]`.
 
     A stratum's variance is Neyman's. In the pool a unit's residual e is its distance from the arm's
     pooled mean. Arms were drawn within clusters, so what a cell adds is the variance of n_ac
@@ -179,23 +187,14 @@ def arm_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:
         weights: Of the same arms.
     """
     sizes = np.maximum(moments.sizes, 1)
-    variances = np.where(
-        weights.pooled,
-        _pool_variances(moments, weights),
-        weights.shares**2 * moments.squares / np.maximum(sizes - 1, 1) / sizes,
-    )
-    return np.asarray(variances.sum(axis=-2))
-
-
-def _pool_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:
-    """What each pooled cell adds to the variance of its arm's mean."""
+    strata = weights.shares**2 * moments.squares / np.maximum(sizes - 1, 1) / sizes
     distance = moments.means - weights.pool_means(moments.means)
     total = moments.sizes * distance
     squares = moments.squares + total * distance
     # n/(n − 1)·(Σe² − (Σe)²/n), the sum of squares of n numbers of which some are zero.
     around = (squares - total**2 * weights.inverse_sizes) / (1 - weights.inverse_sizes)
-    around = around * weights.lone_factors
-    return np.asarray(weights.pool_factors() * weights.of_units() ** 2 * around)
+    pool = weights.pool_factors() * weights.of_units() ** 2 * around * weights.lone_factors
+    return np.asarray(np.where(weights.pooled, pool, strata).sum(axis=-2))
 
 
 def _few_probs(inside: IntArray, whole: IntArray, arm_sizes: IntArray) -> FloatArray:

@@ -8,8 +8,9 @@ is a sum over rows with public weights, calibrated by published sums.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,19 +21,20 @@ from clusterdp.estimation.effects.effect import (
     Effect,
     EffectArrays,
     EffectTarget,
+    Segment,
+    segment_label,
     to_effect,
 )
 from clusterdp.estimation.effects.findings import ArmDistribution, AttritionBounds, SegmentTest
 from clusterdp.estimation.effects.intervals import TrueClusterInterval
 from clusterdp.estimation.effects.notes import DataCheck, Note, Weight
-from clusterdp.estimation.effects.text import Segment, segment_label
 from clusterdp.estimation.means import adjustment
-from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means, weigh
+from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means
 from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
-from clusterdp.estimation.means.weights import CellWeights
+from clusterdp.estimation.means.weights import CellWeights, weigh
 from clusterdp.estimation.reading.clusters import inverted_cluster_notes
 from clusterdp.estimation.reading.covariates import RowsBySegment
 from clusterdp.estimation.reading.profiles import ResponseCounts, spread_cells
@@ -41,9 +43,6 @@ from clusterdp.estimation.reading.segments import RowCounts
 from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import parse_metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +60,7 @@ class MetricFindings:
         ranges: Metrics with the least and the largest value that they can have.
         folds: Effects in segments that stand out, each fold by fold.
         means: The functions whose means effects are on, with the question of each.
+        outcomes: The outcomes that metrics are functions of.
     """
 
     effects: list[Effect] = field(default_factory=list)
@@ -73,6 +73,7 @@ class MetricFindings:
     ranges: list[tuple[str, tuple[float, float]]] = field(default_factory=list)
     folds: list[list[Effect]] = field(default_factory=list)
     means: list[tuple[QuestionRows, CategoryFunction]] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
 
     def add(self, other: MetricFindings) -> None:
         """Take in what was found of another metric."""
@@ -83,6 +84,11 @@ class MetricFindings:
         """Take in what a check found: notes, or `passed` without any."""
         self.notes.extend(notes)
         self.checks.append(DataCheck.from_notes(name, notes, passed=passed))
+
+    def note_outcomes(self, rows: QuestionRows, *functions: CategoryFunction) -> None:
+        """Take in the outcomes that some functions of the category of a question change with."""
+        space = rows.question.space
+        self.outcomes.extend(name for one in functions for name in one.outcomes(space))
 
     def describe(self, name: str, values: FloatArray, *, is_share: bool = False) -> None:
         """Take in what values a metric can have, and whether it is a share of units."""
@@ -97,7 +103,7 @@ class MetricEstimator(Protocol):
         """Its effects, from all questions of a release.
 
         Raises:
-            ParameterError: If the rows do not tell it.
+            ParameterError: If the rows do not identify it.
         """
 
 
@@ -107,7 +113,7 @@ class QuestionRows(NamedTuple):
     Attributes:
         question: What is published of some outcomes, rows among it.
         rows: These rows as counts.
-        request: What to estimate, whatever the metric.
+        request: What to estimate, for any metric.
     """
 
     question: ReleasedQuestion
@@ -126,29 +132,36 @@ class QuestionRows(NamedTuple):
         """That a metric is mostly privacy noise, as far as that is public."""
         size = max(int(self.request.layout.sizes.sum(axis=0).min()), 1)
         noise = [one.noise for one in decoded if not one.readings]
-        declare = _remedy(decoded[0].name, self.question.space)
+        declare = _remedy(name, decoded[0].name, self.question.space)
         errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
-        if errors and max(errors) > 1:
+        text = ""
+        if any(one.is_unseen(np.array(1 / size)) for one in noise):
+            text = f"{name}: a few rows have most of its noise, so SEs are upper bounds. {declare}"
+        if is_noise := max(errors, default=0.0) > 1:
             text = (
                 f"{name} is mostly privacy noise: an arm's mean has noise of about "
                 f"{max(errors):.2g} times the metric's range. {declare}"
             )
-            return [Note(text, Weight.WARNING)]
-        if any(one.is_unseen(np.array(1 / size)) for one in noise):
-            text = f"{name}: a few rows have most of its noise, so SEs are upper bounds. {declare}"
-            return [Note(text, Weight.SCOPE)]
-        return []
+        return [Note(text, Weight.WARNING if is_noise else Weight.SCOPE)] if text else []
 
     def means_alone_notes(self, name: str, *, is_exposed: bool = False) -> list[Note]:
-        """That something which is no mean was asked for beside what there is of means alone."""
+        """A note that what was asked for exists for means only."""
         asked = {
             "differences between segments": self.request.differences,
             "adjusted effects": self.request.covariates,
             "complier effects": self.request.exposure and not is_exposed,
         }
         what = " and ".join(one for one, is_asked in asked.items() if is_asked)
-        text = f"{what.capitalize()} exist for means only. {name} is shown without."
-        return [Note(text, Weight.SCOPE)] if what else []
+        return (
+            [
+                Note(
+                    f"{what.capitalize()} exist for means only. {name} is shown without.",
+                    Weight.SCOPE,
+                )
+            ]
+            if what
+            else []
+        )
 
 
 class ArmPairMeans(NamedTuple):
@@ -171,31 +184,21 @@ class SegmentEffect(NamedTuple):
     Attributes:
         value: The effect.
         arrays: The same with its variances, as arrays.
-        sampling: The variance of sampling, which can be negative by chance.
-        found: The calibrated means of control and of the treatment; None where an arm has no unit.
+        means: The means of control and of the treatment; None where an arm has no unit.
         n_units: Units of all arms.
-        scores: Of the groups that were assigned to control and to the treatment as a whole; None if
-            units were.
     """
 
     value: Effect
     arrays: EffectArrays
-    sampling: float
-    found: CalibratedSums | None
+    means: ArmPairMeans | None
     n_units: int
-    scores: tuple[GroupScores, ...] | None = None
-
-    @property
-    def of(self) -> EffectTarget:
-        """What it is of."""
-        return self.value.of
 
 
 class MetricData:
     """The rows of a release as a metric reads them.
 
     Attributes:
-        decoded: The metric, as responses and published sums tell it.
+        decoded: The metric, as responses and published sums identify it.
         rows: Counts of rows.
         request: What to estimate.
         calibration: By published sums.
@@ -216,8 +219,7 @@ class MetricData:
     ) -> None:
         self.decoded, self.rows, self.request = decoded, rows, request
         whole = ProfileSums.from_rows(rows.whole, rows.profiles, decoded.outputs)
-        parts = (decoded.readings, rows.profiles, whole, decoded.noise)
-        self.calibration = Calibration(*parts, ridge)
+        self.calibration = Calibration(decoded.readings, rows.profiles, whole, decoded.noise, ridge)
 
 
 class SegmentData:
@@ -232,7 +234,7 @@ class SegmentData:
         moments: Moments of cells.
         n_asked: How many units of each cell were asked; axes `[cluster, arm]`.
         empty_arms: The arms that have no unit which was asked.
-        is_true_cluster: Whether the segment is of a true cluster, whose units are not known one by
+        is_true_cluster: Whether the segment is a true cluster, whose units are not known one by
             one.
         factors: What units count by given labels; None if cells are compared as they are.
 
@@ -254,13 +256,8 @@ class SegmentData:
         self.n_asked: IntArray = self.moments.sizes if asked is None else asked
         arms = whole.request.layout.arms
         self.empty_arms = [arms[arm] for arm in np.flatnonzero(self.n_asked.sum(axis=0) == 0)]
-        inversion = whole.request.inversion
-        self.is_true_cluster = inversion is not None and inversion.column in dict(segment)
-        self.factors = None if inversion is None else inversion.factors(segment)
-
-    def plain_effects(self) -> list[SegmentEffect]:
-        """Effects arm by arm."""
-        return self._effects(self.pair_means, is_adjusted=False)
+        self.is_true_cluster = whole.request.inversion.column in dict(segment)
+        self.factors = whole.request.inversion.factors(segment)
 
     def pair_means(self, arms: list[int], weights: CellWeights) -> ArmPairMeans:
         """The means of two arms, cells weighed as given."""
@@ -273,13 +270,17 @@ class SegmentData:
         both = to_means(found, self.moments.of_arms(arms), weights, known=known)
         if profiles.assigned is None:
             return ArmPairMeans(found, both)
-        rows = (self.sums, self.places)
-        scores = tuple(profile_scores(profiles.assigned, *rows, one, calibration) for one in each)
+        scores = tuple(
+            profile_scores(profiles.assigned, self.sums, self.places, one, calibration)
+            for one in each
+        )
         return ArmPairMeans(found, both.between_groups(scores), scores)
 
-    def adjusted_effects(self, every: RowsBySegment) -> list[SegmentEffect]:
-        """Effects arm by arm, adjusted for covariates."""
-        profiles, n_slopes = self.whole.rows.profiles, len(every.given.regressors)
+    def _adjusted_means(
+        self, every: RowsBySegment
+    ) -> Callable[[list[int], CellWeights], ArmPairMeans]:
+        """What gives the means of two arms, adjusted for covariates; as `pair_means` does."""
+        profiles, n_slopes = self.whole.rows.profiles, len(every.regressors)
         pieces = every.pieces(self.segment, self._counted)
         known = adjustment.CovariateRows(
             self._counted, profiles, self.whole.decoded.outputs, pieces
@@ -295,35 +296,35 @@ class SegmentData:
             both = to_means(found, moments, weights, n_slopes, explained)
             return ArmPairMeans(found, both.explained(plain.means, explained))
 
-        return self._effects(means, is_adjusted=True)
+        return means
 
-    def _effects(
-        self,
-        means: Callable[[list[int], CellWeights], ArmPairMeans],
-        *,
-        is_adjusted: bool,
-    ) -> list[SegmentEffect]:
-        """Effects arm by arm: NaN where an arm has no units, or none that was asked."""
+    def effects(self, covariates: RowsBySegment | None = None) -> list[SegmentEffect]:
+        """Effects arm by arm: NaN where an arm has no units, or none that was asked.
+
+        Args:
+            covariates: What they are adjusted for; None for plain ones.
+        """
         layout, effects, n_units = self.whole.request.layout, [], int(self.moments.sizes.sum())
+        means = self.pair_means if covariates is None else self._adjusted_means(covariates)
         for arm in layout.treatments:
             pair = [layout.control, arm]
-            weights = self.weigh(pair)
-            of = self.target(self.whole.decoded.name, arm)._replace(adjusted=is_adjusted)
-            found, arrays, sampling, scores = None, NO_EFFECT, np.nan, None
-            if is_known := self.are_known(pair, weights):
-                found, both, scores = means(pair, weights)
-                arrays = both.effects(layout.of_arms(pair), self.whole.decoded.outputs.middle)
-                sampling = float(both.sampling.sum())
+            weights, of = self.weigh(pair), self.target(self.whole.decoded.name, arm)
+            found, arrays = None, NO_EFFECT
+            if self.are_known(pair, weights):
+                found = means(pair, weights)
+                middle = self.whole.decoded.outputs.middle
+                arrays = found.means.effects(layout.of_arms(pair), middle)
+            of = of._replace(adjusted=covariates is not None)
             value = to_effect(arrays, of, self.arm_sizes(weights))
-            if is_known and self.is_true_cluster:
+            if found is not None and self.is_true_cluster:
                 moments = self.moments.of_arms(pair)
-                interval = _true_cluster_interval(value, both.means, moments, weights)
+                interval = _true_cluster_interval(value, found.means.means, moments, weights)
                 value = replace(value, interval=interval)
-            effects.append(SegmentEffect(value, arrays, sampling, found, n_units, scores))
+            effects.append(SegmentEffect(value, arrays, found, n_units))
         return effects
 
     def target(self, metric: str, arm: int) -> EffectTarget:
-        """What an effect of an arm is of."""
+        """What an effect of an arm describes."""
         layout = self.whole.request.layout
         return EffectTarget(metric, layout.arms[arm], layout.arms[layout.control], self.segment)
 
@@ -354,45 +355,48 @@ class SegmentData:
             factors=self.factors,
         )
 
-    def notes(self, effects: list[Effect]) -> list[Note]:
+    def notes(self, effects: list[Effect]) -> Iterator[Note]:
         """Remarks on the effects of a segment."""
         request, name = self.whole.request, segment_label(self.segment)
         layout, metric, sizes = request.layout, self.whole.decoded.name, self.moments.sizes
         if self.is_true_cluster:
-            return inverted_cluster_notes(name, effects)
+            yield from inverted_cluster_notes(name, effects)
+            return
         if self.empty_arms:
             arms, text = ", ".join(map(str, self.empty_arms)), "not reported: no units in arm {}."
             if (sizes.sum(axis=0) > 0).all():
                 text = f"{metric} is not reported: no unit in arm {{}} answered it."
-            return [Note(text.format(arms), Weight.SCOPE, name)]
-        notes = []
+            yield Note(text.format(arms), Weight.SCOPE, name)
+            return
         there = (sizes.sum(axis=1) > 0) & layout.complete
         weights = [self.weigh([layout.control, arm]) for arm in layout.treatments]
         n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
         if n_pooled and request.estimator == "stratified" and self.factors is None:
-            text = (
+            yield Note(
                 "clusters with few units of the segment are pooled, with inverse probability "
-                "weights."
+                "weights.",
+                segment=name,
             )
-            notes.append(Note(text, Weight.METHOD, name))
         lone = [str(layout.arms[arm]) for arm in np.flatnonzero(self.n_asked.sum(axis=0) == 1)]
         if lone:
             asked = "" if self.moments.asked is None else f" answered {metric}"
-            text = f"not reported: only one unit in arm {', '.join(lone)}{asked}."
-            notes.append(Note(text, Weight.SCOPE, name))
+            where = f"arm {', '.join(lone)}{asked}"
+            yield Note(f"not reported: only one unit in {where}.", Weight.SCOPE, name)
         if math.isfinite(min(one.degrees for one in effects)):
-            text = "few units, or a few with most of the weight: CIs use Student's t."
-            notes.append(Note(text, Weight.METHOD, name))
-        return notes
+            yield Note(
+                "few units, or a few with most of the weight: CIs use Student's t.", segment=name
+            )
 
 
-def _remedy(name: str, space: Categories) -> str:
+def _remedy(name: str, decoded: str, space: Categories) -> str:
     """What would make a metric more precise: that the owner declares it, where that is possible."""
     try:
-        parse_metric(name).check(space.declared.spaces)
+        parse_metric(decoded).check(space.declared.spaces)
     except ParameterError:
         return "Ask for a product or a threshold, which the owner can declare."
-    return f'Ask the owner to declare it (--metric "{name}").'
+    if decoded != name and ">=" in decoded:  # one of many shares, as of a quantile
+        return "Ask the owner to declare a threshold."
+    return f'Ask the owner to declare it (--metric "{decoded}").'
 
 
 def _true_cluster_interval(

@@ -10,10 +10,10 @@ Rubin, 1949). It covers however small D is, and holds zero if that of N does. It
 significantly different from zero; else it is everything, or everything but what lies between two
 numbers. It is never empty, as it holds N̂/D̂.
 
-The covariance of N̂ and D̂ depends on what tells exposure:
+The covariance of N̂ and D̂ depends on the source of exposure:
 
 - An outcome of the same question. One response tells both, so noise covaries as well: see
-  `_covariance.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
+  `_composed.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
   covariance has bounds, and every r is tested with the one that is worse: with the least if r > 0,
   with the largest if r < 0.
 - A public column, without noise, or an outcome of another question, which no unit answers together
@@ -23,22 +23,23 @@ The covariance of N̂ and D̂ depends on what tells exposure:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.estimation.effects.effect import Effect
-from clusterdp.estimation.effects.intervals import Limits, quantile, two_sided
+from clusterdp.estimation.effects.effect import Effect, segment_label
+from clusterdp.estimation.effects.intervals import EffectInterval, Limits, quantile, two_sided
 from clusterdp.estimation.effects.notes import Note, Weight
-from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import ResponseValues
 from clusterdp.estimation.means.spread import RowNoiseBound
-from clusterdp.estimation.metrics._composed import ArmComparison, ArmEstimates, compared_arms
-from clusterdp.estimation.metrics._covariance import (
+from clusterdp.estimation.metrics._composed import (
+    ArmComparison,
+    ArmEstimates,
     apart_covariances,
+    compared_arms,
     crossed_covariance,
     question_product,
     shared_data,
@@ -51,9 +52,6 @@ from clusterdp.estimation.reading.request import ExposureRequest
 from clusterdp.estimation.reading.segments import RowCounts
 from clusterdp.outcomes.metric import quoted
 from clusterdp.outcomes.space import ValueRange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 # With a smaller F of the effect on exposure, N̂/D̂ is far from normal (Staiger and Stock, 1997).
 _WEAK = 10.0
@@ -71,7 +69,7 @@ PUBLIC_NOISE = RowNoiseBound(
 )
 
 
-class ExposedEffect(ArmRatio):
+class ExposedEffect(ArmRatio, EffectInterval):
     """How the interval of a complier effect is made: N/D of effects of assignment."""
 
     __slots__ = ()
@@ -90,7 +88,7 @@ class ExposedEffect(ArmRatio):
 
 
 class Exposure:
-    """What units were exposed to, as a release tells it.
+    """What units were exposed to, as a release identifies it.
 
     Attributes:
         name: What it is called.
@@ -113,7 +111,7 @@ class Exposure:
         self.function = CategoryFunction.declared(self.name, space, outcome)
         (self.data,) = source.read(self.function)
 
-    def beside(self, function: CategoryFunction, source: QuestionRows) -> MetricFindings:
+    def effects_with(self, function: CategoryFunction, source: QuestionRows) -> MetricFindings:
         """Complier effects on the mean of a function; empty if it is the exposure."""
         found, name = MetricFindings(), f"cace({function.name}, {self.name})"
         if self.function is None or self.data.rows is not source.rows:
@@ -145,7 +143,13 @@ class Exposure:
         mine = [one for one in known if one.of.metric == self.name and self.function is not None]
         if not mine:
             found.add(mean_effects(self.data))
-            found.effects[:] = mine = [_without_rounding(one) for one in found.effects]
+            found.effects[:] = mine = [
+                # Nobody, or everyone, was exposed.
+                replace(one, effect=0.0, std_error=0.0)
+                if abs(one.effect) < _ROUNDING and one.std_error < math.sqrt(_ROUNDING)
+                else one
+                for one in found.effects
+            ]
         plain = [one for one in mine if one.of.against is None and not one.of.adjusted]
         found.notes.extend(_notes(self.name, plain, self.data.request.level))
         return found
@@ -153,7 +157,7 @@ class Exposure:
     def _apart(
         self, function: CategoryFunction, source: QuestionRows, name: str
     ) -> Iterator[Effect]:
-        """Effects where another question, or a column, tells exposure."""
+        """Effects where another question, or a column, shows exposure."""
         n_treatments = len(source.request.layout.treatments)
         crossed = [one for one in source.rows.crossed for _ in range(n_treatments)]
         compared = compared_arms([*source.read(function), self.data], name)
@@ -179,17 +183,11 @@ def exposed_effect(one: ArmComparison, compose: Callable[[ArmEstimates], Exposed
     ratio = compose(one.treated.minus(one.control))
     if abs(ratio.below) < _ROUNDING:
         return one.no_effect()
-    return one.effect(
-        ratio.value,
-        ratio.sampling_variance,
-        ratio.privacy_variance,
-        degrees=ratio.degrees,
-        interval=ratio,
-    )
+    return one.effect(ratio.value, *ratio.variances, degrees=ratio.degrees, interval=ratio)
 
 
 def public_outputs(shape: tuple[int, int]) -> ResponseValues:
-    """What a public column of 0 and 1 tells; `shape` is how many clusters and arms there are."""
+    """What a public column of 0 and 1 shows; `shape` is how many clusters and arms there are."""
     return ResponseValues(
         values=np.array([[0.0, 1.0]]),  # so that the share of nobody is 0 without rounding
         noise=np.zeros((1, 2)),
@@ -202,17 +200,13 @@ def _public_data(name: str, source: QuestionRows) -> MetricData:
     """The rows as a public column of 0 and 1 reads them: without noise, and with no sums."""
     rows = source.rows
     whole, *segments = (exposed for _, exposed in rows.crossed)
-    names = (segment for segment, _ in rows.segments)
+    outputs = public_outputs(rows.profiles.shape)
     decoded = DecodedFunction(
-        name=name,
-        outputs=public_outputs(rows.profiles.shape),
-        readings=(),
-        noise=PUBLIC_NOISE,
-        breakdowns=frozenset(),
+        name=name, outputs=outputs, readings=(), noise=PUBLIC_NOISE, breakdowns=frozenset()
     )
-    exposed = RowCounts(
-        profiles=rows.profiles, whole=whole, segments=tuple(zip(names, segments, strict=True))
-    )
+    names = (segment for segment, _ in rows.segments)
+    of_segments = tuple(zip(names, segments, strict=True))
+    exposed = RowCounts(profiles=rows.profiles, whole=whole, segments=of_segments)
     return MetricData(decoded, exposed, source.request)
 
 
@@ -222,14 +216,17 @@ def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:
         return []
     gap = effect.ci_gap(level)
     possible = "any value" if gap is None else f"any value outside {gap[0]:.4g} to {gap[1]:.4g}"
-    text = (
-        f"{effect.of.metric} of {effect.of.arm} can have {possible}: the effect on {exposure} is "
-        "not significantly different from zero."
-    )
-    return [Note(text, Weight.SCOPE, segment_label(effect.of.segment))]
+    return [
+        Note(
+            f"{effect.of.metric} of {effect.of.arm} can have {possible}: the effect on {exposure} "
+            "is not significantly different from zero.",
+            Weight.SCOPE,
+            segment_label(effect.of.segment),
+        )
+    ]
 
 
-def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
+def _notes(name: str, effects: Sequence[Effect], level: float) -> Iterator[Note]:
     """What effects on exposure mean for complier effects.
 
     Args:
@@ -237,53 +234,39 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
         effects: On it, overall and in segments.
         level: The confidence level.
     """
-    text = (
+    yield Note(
         f"cace(metric, {name}): effect on compliers, assuming treatment changes the metric only "
-        f"through {name}."
+        f"through {name}.",
+        Weight.SCOPE,
     )
-    notes = [Note(text, Weight.SCOPE)]
     for one in effects:
-        arm, z_value = one.of.arm, _z_value(one)
+        arm, z_value = one.of.arm, one.effect / one.std_error if one.std_error > 0 else 0.0
+        if not one.std_error > 0 and one.effect:
+            z_value = math.copysign(math.inf, one.effect)
         if not one.of.segment:
-            text = (
+            yield Note(
                 f"First stage, effect of {arm} on {name}: z = {z_value:.3g}, F = {z_value**2:,.4g}."
             )
-            notes.append(Note(text))
-            notes.extend(_two_sided_notes(name, one, level))
+            yield from _two_sided_notes(name, one, level)
         if z_value**2 < _WEAK:
-            text = (
+            yield Note(
                 f"Weak instrument: {arm} (F < {_WEAK:g}). Ignore the CACE estimate and its SE. The "
-                "Anderson–Rubin CI is still valid."
+                "Anderson–Rubin CI is still valid.",
+                Weight.SCOPE,
+                segment_label(one.of.segment),
             )
-            notes.append(Note(text, Weight.SCOPE, segment_label(one.of.segment)))
-    return notes
 
 
-def _two_sided_notes(name: str, effect: Effect, level: float) -> list[Note]:
+def _two_sided_notes(name: str, effect: Effect, level: float) -> Iterator[Note]:
     """Whom effects are of, if units of both arms were exposed; arguments as of `_notes`."""
     arms = [
         (effect.of.control, effect.control_mean or 0.0, effect.control_std_error or 0.0),
         (effect.of.arm, effect.treated_mean or 0.0, effect.treated_std_error or 0.0),
     ]
     (less, share, error), (more, *_) = arms if effect.effect > 0 else arms[::-1]
-    if not share > quantile(level) * error:
-        return []
-    text = (
-        f"{share:.1%} of {less} have {name} anyway. The CACE of {effect.of.arm} describes units "
-        f"that have it only because of {more}, assuming no defiers."
-    )
-    return [Note(text, Weight.SCOPE)]
-
-
-def _without_rounding(effect: Effect) -> Effect:
-    """The same; without a difference or an error where nobody, or everyone, was exposed."""
-    if abs(effect.effect) < _ROUNDING and effect.std_error < math.sqrt(_ROUNDING):
-        return replace(effect, effect=0.0, std_error=0.0)
-    return effect
-
-
-def _z_value(effect: Effect) -> float:
-    """How many standard errors an effect is from zero; 0 without an effect."""
-    if not effect.std_error > 0:
-        return math.copysign(math.inf, effect.effect) if effect.effect else 0.0
-    return effect.effect / effect.std_error
+    if share > quantile(level) * error:
+        yield Note(
+            f"{share:.1%} of {less} have {name} anyway. The CACE of {effect.of.arm} describes "
+            f"units that have it only because of {more}, assuming no defiers.",
+            Weight.SCOPE,
+        )

@@ -2,7 +2,7 @@
 
 S_k is the share of units whose released level is k or higher. For finite outcomes that is the share
 of units with at least the k-th value. A number y is rounded at random to one of the grid points
-beside it, R, and shares are of R:
+next to it, R, and shares are of R:
 
 - y ≥ g_k implies R ≥ g_k. So P(y ≥ g_k) ≤ S_k.
 - R ≥ g_{k+1} implies y > g_k. So P(y > g_k) ≥ S_{k+1}.
@@ -15,7 +15,7 @@ Shares of a number beyond a value that is no cut, and means of functions of a nu
 
 Intervals hold both bounds.
 
-With grid points l < c ≤ u beside the value c, d the lattice point before c, and R the number after
+With grid points l < c ≤ u next to the value c, d the lattice point before c, and R the number after
 rounding to the grid, four means of R bound the share of units with y ≥ c:
 
     P(R > u) ≤ P(y ≥ c) ≤ P(R ≥ l),
@@ -37,29 +37,27 @@ the larger one of both sides of g, f(R) + e_R has a mean of at least f(y), and l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from clusterdp._arrays import FloatArray
 from clusterdp._text import shortest_decimal
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.effect import Effect, Segment, within
 from clusterdp.estimation.effects.findings import ArmDistribution
-from clusterdp.estimation.effects.intervals import Limits, quantile
+from clusterdp.estimation.effects.intervals import ArmPair, Limits, quantile
 from clusterdp.estimation.effects.notes import Note, Weight
-from clusterdp.estimation.effects.text import Segment
-from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.means.functions import CategoryFunction, question_of, take_call
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
-from clusterdp.estimation.metrics._functions import question_of, take_call
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
 from clusterdp.outcomes.metric import Threshold, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # No share counts for this much more than another when shares are made monotone.
 _LEAST_WEIGHT = 1e-9
@@ -191,52 +189,42 @@ class DistributionEstimator:
                     arm_levels = ArmLevels(self.levels, estimates)
                     found[key] = arm_levels.distribution(*key, rows.request.level)
         notes = rows.noise_notes(self.name, [one.decoded for one in data])
-        return MetricFindings(notes=notes, distributions=list(found.values()))
+        return MetricFindings(
+            notes=notes, distributions=list(found.values()), outcomes=[self.levels.outcome]
+        )
 
 
+# Bounds of a difference that are closer than this share of what they span are not wide.
+_WIDE = 0.1
 # Bounds that differ by less than this share of what they span are the same.
 _SAME = 1e-9
 
 
-class ArmBounds(NamedTuple):
+class ArmBounds:
     """A mean of an arm that is known up to bounds.
 
     Attributes:
+        value: Half way between the bounds.
+        bounds: The estimated bounds; half way between both where noise has them in the wrong order.
+        variances: What sampling and privacy add to the variance of the bound that is known less
+            well.
+
+    Args:
         arm: Estimates of both bounds, the lower one first.
     """
 
-    arm: ArmEstimates
-
-    @property
-    def value(self) -> float:
-        """Half way between the bounds."""
-        return float(self.arm.means.mean())
-
-    @property
-    def bounds(self) -> Limits:
-        """The estimated bounds; half way between both where noise has them in the wrong order."""
-        low, high = map(float, self.arm.means)
-        return min(low, self.value), max(high, self.value)
-
-    @property
-    def sampling_variance(self) -> float:
-        """What sampling adds to the variance of the bound that is known less well."""
-        return max(float(self.arm.sampling[self._worst]), 0.0)
-
-    @property
-    def privacy_variance(self) -> float:
-        """What privacy adds to the variance of the bound that is known less well."""
-        return float(self.arm.privacy[self._worst])
+    def __init__(self, arm: ArmEstimates) -> None:
+        self._arm, self.value = arm, float(arm.means.mean())
+        low, high = map(float, arm.means)
+        self.bounds = min(low, self.value), max(high, self.value)
+        worst = int(arm.variances.argmax())
+        self.variances = max(float(arm.sampling[worst]), 0.0), float(arm.privacy[worst])
 
     def limits(self, level: float) -> Limits:
         """From the lower limit of the lower bound to the upper limit of the upper one."""
-        reach = quantile(level, self.arm.degrees) * np.sqrt(self.arm.variances)
+        reach = quantile(level, self._arm.degrees) * np.sqrt(self._arm.variances)
         low, high = self.bounds
         return low - float(reach[0]), high + float(reach[1])
-
-    @property
-    def _worst(self) -> int:
-        return int(self.arm.variances.argmax())
 
 
 class BoundsEstimator(NamedTuple):
@@ -247,6 +235,7 @@ class BoundsEstimator(NamedTuple):
         question: The index of its question.
         functions: What bounds its mean from below and from above.
         why: Why it is not known.
+        remedy: What would make it known.
         possible: The least and the largest value of the metric.
         is_share: Whether it is a share of units.
     """
@@ -255,6 +244,7 @@ class BoundsEstimator(NamedTuple):
     question: int
     functions: tuple[CategoryFunction, CategoryFunction]
     why: str
+    remedy: str
     possible: tuple[float, float]
     is_share: bool
 
@@ -281,11 +271,12 @@ class BoundsEstimator(NamedTuple):
             shortest_decimal(float(grid.values[place])) for place in (upper - 1, upper)
         )
         name = str(comparison)
-        why = (
-            f"is known only within bounds, because {comparison.outcome} was rounded between "
-            f"{before} and {beyond}. The estimate is the midpoint; the CI covers both bounds."
-        )
-        return cls(name, question, (functions[0], functions[1]), why, (0.0, 1.0), is_share=True)
+        why = f"{comparison.outcome} was rounded between {before} and {beyond}"
+        threshold = shortest_decimal(comparison.threshold)
+        declared = f"{quoted(comparison.outcome)} {comparison.sign} {threshold}"
+        remedy = f'Ask the owner for metrics = ["{declared}"].'
+        both = functions[0], functions[1]
+        return cls(name, question, both, why, remedy, (0.0, 1.0), is_share=True)
 
     @classmethod
     def from_function(
@@ -316,12 +307,10 @@ class BoundsEstimator(NamedTuple):
             CategoryFunction.from_values(name, one[levels], space)
             for one in (every - below, every + above)
         ]
-        why = (
-            f"is known only within bounds, because numbers were rounded to {len(grid.points)} grid "
-            "points. The estimate is the midpoint; the CI covers both bounds."
-        )
-        possible = (float(least), float(most))
-        return cls(name, question, (bounds[0], bounds[1]), why, possible, is_share=False)
+        why = f"numbers were rounded to {len(grid.points)} grid points"
+        remedy = "Ask the owner for a threshold (metrics)."
+        both, possible = (bounds[0], bounds[1]), (float(least), float(most))
+        return cls(name, question, both, why, remedy, possible, is_share=False)
 
     @property
     def is_exact(self) -> bool:
@@ -334,10 +323,52 @@ class BoundsEstimator(NamedTuple):
         rows = questions[self.question]
         data = rows.read(*self.functions)
         effects = [one.composed_effect(ArmBounds) for one in compared_arms(data, self.name)]
-        found = MetricFindings(
-            effects=effects, notes=[Note(f"{self.name} {self.why}", Weight.SCOPE)]
-        )
+        overall = [
+            one.interval
+            for one in effects
+            if isinstance(one.interval, ArmPair) and not one.of.segment
+        ]
+        start = f"{self.name} is known only within bounds, because {self.why}."
+        text = "The estimate is the midpoint; the CI covers both bounds."
+        # In segments bounds are as wide, and noise is larger: what is shown of a metric is
+        # decided by overall effects.
+        if any(self._is_left_open(pair, rows.request.level) for pair in overall):
+            ends = " and ".join(map(self._written, overall[0].control.bounds))
+            start = f"{self.name} is not answerable from this release, because {self.why}."
+            text = f"In control it is anywhere between {ends}. {self.remedy}"
+            effects = [_without_estimate(one) for one in effects]
+        found = MetricFindings(effects=effects, notes=[Note(f"{start} {text}", Weight.SCOPE)])
+        found.note_outcomes(rows, *self.functions)
         found.describe(self.name, np.array(self.possible), is_share=self.is_share)
         found.notes.extend(rows.means_alone_notes(self.name))
         found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
         return found
+
+    def _is_left_open(self, pair: ArmPair, level: float) -> bool:
+        """Whether bounds of a difference are wide, and make its interval wider than noise does.
+
+        Narrow ones answer a question, however many units there are.
+        """
+        (low, high), (least, most) = pair.bounds, pair.ci(level)
+        span = self.possible[1] - self.possible[0]
+        return high - low > max(_WIDE * span, (most - least) / 2)
+
+    def _written(self, mean: float) -> str:
+        """A mean as far as it is possible: a share in percent, other means in three digits."""
+        mean = within(mean, self.possible)
+        return f"{mean:.0%}" if self.is_share else f"{mean:.3g}"
+
+
+def _without_estimate(effect: Effect) -> Effect:
+    """The bounds of an effect alone: half way between them is no estimate."""
+    if not isinstance(effect.interval, ArmPair):
+        return effect
+    return replace(
+        effect,
+        effect=math.nan,
+        bounds=effect.interval.bounds,
+        control_mean=None,
+        control_std_error=None,
+        treated_mean=None,
+        treated_std_error=None,
+    )

@@ -1,24 +1,40 @@
-"""Effects on the mean of a metric: overall, in segments, adjusted, and their differences."""
+"""Effects on the mean of a metric: overall, in segments, adjusted, and their differences.
+
+Estimates of several segments are calibrated by the same sums, so their errors are correlated. A
+difference is a weighted sum over rows like any other effect, and has a variance of its own.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import combinations
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.effects.effect import Effect
+from clusterdp._arrays import FloatArray, IntArray
+from clusterdp.estimation.effects.effect import (
+    REST,
+    Effect,
+    EffectArrays,
+    EffectTarget,
+    segment_label,
+    to_effect,
+)
+from clusterdp.estimation.effects.findings import SegmentTest
 from clusterdp.estimation.effects.notes import Note, Weight
-from clusterdp.estimation.effects.text import segment_label
-from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._functions import (
+from clusterdp.estimation.means.calibration import Calibration
+from clusterdp.estimation.means.functions import (
+    CategoryFunction,
     is_exact,
     metric_function,
     naming_observed,
     question_of,
 )
 from clusterdp.estimation.metrics.base import (
+    ArmPairMeans,
     MetricData,
     MetricEstimator,
     MetricFindings,
@@ -26,16 +42,13 @@ from clusterdp.estimation.metrics.base import (
     SegmentData,
     SegmentEffect,
 )
-from clusterdp.estimation.metrics.differences import compare_segments
 from clusterdp.estimation.metrics.levels import BoundsEstimator
 from clusterdp.estimation.metrics.observed import ObservedMeanEstimator
 from clusterdp.estimation.reading.profiles import ResponseCounts
+from clusterdp.estimation.reading.request import Differences
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
 from clusterdp.outcomes.metric import Metric, Threshold
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Effects below this many standard errors are not compared between folds: only those stand out that
 # rows were chosen for.
@@ -67,6 +80,7 @@ class MeanEstimator:
         found = mean_effects(data)
         found.notes.extend(rows.noise_notes(data.decoded.name, [data.decoded]))
         found.means.append((rows, self.function))
+        found.note_outcomes(rows, self.function)
         is_share = self.function.is_share(rows.question.space)
         found.describe(data.decoded.name, self.function.values, is_share=is_share)
         return found
@@ -88,28 +102,27 @@ def declared_mean(metric: Metric, question: int, space: Categories) -> MetricEst
 
 def mean_effects(data: MetricData) -> MetricFindings:
     """All effects on a mean, each segment's together."""
-    found, covariates, differences = (
-        MetricFindings(),
-        data.rows.covariates,
-        data.request.differences,
-    )
+    found, covariates = MetricFindings(), data.rows.covariates
+    differences = data.request.differences
     compared: dict[tuple[Any, ...], list[SegmentEffect]] = {}
     for segment, counted in data.rows.parts:
         part = SegmentData(data, segment, counted)
-        every = part.plain_effects()
+        every = part.effects()
         if segment:
             plain = [one.value for one in every]
             found.notes.extend(part.notes(plain))
             found.folds.extend(_by_fold(part, counted, plain))
         if covariates is not None and not part.empty_arms:
-            every += part.adjusted_effects(covariates)
+            every += part.effects(covariates)
         values = [one.value for one in every]
         found.effects.extend(values)
         found.notes.extend(_interval_notes(values))
         if segment and differences:
             for one in every:
                 names = tuple(name for name, _ in segment)
-                compared.setdefault((names, one.of.arm, one.of.adjusted), []).append(one)
+                compared.setdefault((names, one.value.of.arm, one.value.of.adjusted), []).append(
+                    one
+                )
     if differences is not None:
         for segments in compared.values():
             effects, test = compare_segments(segments, data.calibration, differences)
@@ -137,14 +150,14 @@ def _by_fold(
     ]
     if any(one.is_true_cluster or one.empty_arms for one in parts):
         return []
-    by_arm = zip(*(one.plain_effects() for one in parts), strict=True)
+    by_arm = zip(*(one.effects() for one in parts), strict=True)
     return [[one.value for one in of_arm] for of_arm in by_arm]
 
 
 def _interval_notes(effects: list[Effect]) -> list[Note]:
     """What to say of effects that are known, but not how well; and of those that are not known.
 
-    Of segments with too few units, their check tells.
+    Segments with too few units have a check of their own.
     """
     unknown = [
         Note(f"{one.of.metric} is not reported: an arm has too few units.", Weight.SCOPE)
@@ -161,3 +174,163 @@ def _interval_notes(effects: list[Effect]) -> list[Note]:
         for one in effects
         if math.isnan(one.std_error) and not math.isnan(one.effect)
     ]
+
+
+# What a difference is of, the weights of segments in it, and units of both arms.
+_Difference = tuple[EffectTarget, FloatArray, IntArray]
+
+
+class SegmentErrors(NamedTuple):
+    """Effects of segments of one dimension, and the parts of their variances.
+
+    Attributes:
+        effects: Axes `[segment]`.
+        sampling: Covariances of sampling; axes `[segment, segment]`. Segments have no units in
+            common, but may have groups that were assigned as a whole.
+        privacy: Covariances of privacy; axes `[segment, segment]`.
+        known: The part of `privacy` that is known; axes the same.
+        degrees: Degrees of freedom; axes `[segment]`.
+        by_sums: What the noise of each published sum, in standard deviations, does to the effects;
+            axes `[segment, sum]`.
+    """
+
+    effects: FloatArray
+    sampling: FloatArray
+    privacy: FloatArray
+    known: FloatArray
+    degrees: FloatArray
+    by_sums: FloatArray
+
+    @classmethod
+    def from_segments(
+        cls, segments: Sequence[SegmentEffect], calibration: Calibration
+    ) -> SegmentErrors:
+        """The errors of some segments of an arm."""
+        privacy, known = np.zeros((2, len(segments), len(segments)))
+        means = [one.means for one in segments if one.means is not None]
+        calibrated = [one.found for one in means]
+        for arm in (0, 1):
+            together, sums = calibration.covariances(
+                coefficients=np.stack([one.coefficients[arm] for one in calibrated]),
+                noise_sums=np.stack([one.noise_sums[arm] for one in calibrated]),
+            )
+            privacy, known = privacy + together, known + sums
+        variances = np.array([one.arrays.privacy_variances[0] for one in segments])
+        np.fill_diagonal(privacy, variances)
+        return cls(
+            effects=np.array([one.arrays.effects[0] for one in segments]),
+            sampling=_sampling(means),
+            privacy=privacy,
+            known=known,
+            degrees=np.concatenate([one.arrays.degrees for one in segments]),
+            by_sums=np.sqrt(calibration.sums.variances)
+            * np.stack([one.coefficients[1] - one.coefficients[0] for one in calibrated]),
+        )
+
+    @property
+    def variances(self) -> FloatArray:
+        """Of each segment's effect."""
+        return np.asarray(np.maximum(np.diag(self.sampling), 0.0) + np.diag(self.privacy))
+
+    def combine(self, weights: FloatArray) -> EffectArrays:
+        """A weighted sum of the effects."""
+        privacy = max(
+            float(weights @ self.privacy @ weights), float(weights @ self.known @ weights)
+        )
+        parts = weights**2 * self.variances
+        return EffectArrays(
+            effects=np.array([weights @ self.effects]),
+            variances=np.array([max(float(weights @ self.sampling @ weights), 0.0) + privacy]),
+            privacy_variances=np.array([privacy]),
+            degrees=np.array([parts.sum() ** 2 / (parts**2 / self.degrees).sum()]),
+        )
+
+
+def _sampling(means: Sequence[ArmPairMeans]) -> FloatArray:
+    """Covariances of sampling between segments, from the means of both arms in each."""
+    found = np.zeros((len(means), len(means)))
+    for of_arm in zip(*(one.scores for one in means if one.scores is not None), strict=True):
+        # A segment may lack the last groups.
+        longest = max(len(one.scores) for one in of_arm)
+        padded = np.stack([np.pad(one.scores, (0, longest - len(one.scores))) for one in of_arm])
+        found += padded @ padded.T
+    np.fill_diagonal(found, [one.means.sampling.sum() for one in means])
+    return found
+
+
+def compare_segments(
+    segments: Sequence[SegmentEffect], calibration: Calibration, between: Differences
+) -> tuple[list[Effect], SegmentTest | None]:
+    """Differences between the segments of a dimension, and a test that all effects are the same.
+
+    Segments without an effect or a standard error are left out.
+    """
+    segments = [one for one in segments if 0 < one.arrays.variances[0] < np.inf]
+    if len(segments) < 2:
+        return [], None
+    errors = SegmentErrors.from_segments(segments, calibration)
+    compared = {"rest": _against_rest, "pairs": _in_pairs}[between](segments)
+    effects = [to_effect(errors.combine(weights), of, sizes) for of, weights, sizes in compared]
+    return effects, _same_effects(errors, segments[0].value.of)
+
+
+def _against_rest(segments: Sequence[SegmentEffect]) -> Iterator[_Difference]:
+    """Each segment against the mean effect of the others, weighted by their units.
+
+    Of two segments, the first alone: the second one against the rest is the same question.
+    """
+    sizes = np.array([one.n_units for one in segments])
+    for place, one in enumerate(segments if len(segments) > 2 else segments[:1]):
+        rest = np.where(np.arange(len(segments)) == place, 0, sizes)
+        weights = -rest / rest.sum()
+        weights[place] = 1.0
+        yield one.value.of._replace(against=REST), weights, _arm_sizes(one)
+
+
+def _in_pairs(segments: Sequence[SegmentEffect]) -> Iterator[_Difference]:
+    """Each segment against each that comes after it."""
+    axes = np.eye(len(segments))
+    for (one, axis), (other, other_axis) in combinations(zip(segments, axes, strict=True), 2):
+        of = one.value.of._replace(against=segment_label(other.value.of.segment))
+        yield of, axis - other_axis, _arm_sizes(one) + _arm_sizes(other)
+
+
+def _arm_sizes(one: SegmentEffect) -> IntArray:
+    return np.array([one.value.n_control, one.value.n_treated])
+
+
+def _same_effects(errors: SegmentErrors, of: EffectTarget) -> SegmentTest:
+    """Wald's test that the effects of all segments are the same, by an F distribution.
+
+    Variances are estimated, and with few units badly: Welch's (1951) correction. The sum of squares
+    of normal errors has the cumulants S − 1, 2(S − 1) and 8(S − 1). Noise of published sums has
+    longer tails, of Laplace's at most. With q_j what the square of sum j's noise counts, 3Σ q² is
+    added to the second cumulant, and 36Σ q² + 30Σ q³ to the third. A chi-squared variable that is
+    shifted and scaled has these three, with 8κ₂³/κ₃² degrees of freedom.
+    """
+    n_segments = len(errors.effects)
+    sampling = errors.sampling.copy()
+    np.fill_diagonal(sampling, np.maximum(np.diag(sampling), 0.0))
+    covariances = errors.privacy + sampling
+    contrasts = np.eye(n_segments)[1:] - np.eye(n_segments)[0]
+    weights = contrasts.T @ np.linalg.solve(contrasts @ covariances @ contrasts.T, contrasts)
+    distance = errors.effects @ weights @ errors.effects
+    counted = ((weights @ errors.by_sums) * errors.by_sums).sum(axis=0)
+    variance = 2 * (n_segments - 1) + 3 * (counted**2).sum()
+    third = 8 * (n_segments - 1) + 36 * (counted**2).sum() + 30 * (counted**3).sum()
+    free = 8 * variance**3 / third**2
+    shares = 1 / errors.variances / (1 / errors.variances).sum()
+    spread = ((1 - shares) ** 2 / errors.degrees).sum()
+    squared = n_segments**2 - 1
+    welch = distance / (1 + 2 * (n_segments - 2) / squared * spread)
+    return SegmentTest(
+        metric=of.metric,
+        arm=of.arm,
+        control=of.control,
+        by=tuple(name for name, _ in of.segment),
+        adjusted=of.adjusted,
+        statistic=max(1 + (welch - (n_segments - 1)) * math.sqrt(2 / (free * variance)), 0.0),
+        n_segments=n_segments,
+        effect_degrees=free,
+        degrees=squared / (3 * spread),
+    )

@@ -8,6 +8,8 @@ A kind of metric has a module of its own here, with its text and its estimator, 
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -15,8 +17,7 @@ import numpy as np
 
 from clusterdp._arrays import FloatArray
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.means.functions import CategoryFunction
-from clusterdp.estimation.metrics._functions import question_of
+from clusterdp.estimation.means.functions import CategoryFunction, question_of
 from clusterdp.estimation.metrics.base import MetricEstimator
 from clusterdp.estimation.metrics.levels import BoundsEstimator, DistributionEstimator
 from clusterdp.estimation.metrics.mean import MeanEstimator, declared_mean
@@ -24,6 +25,7 @@ from clusterdp.estimation.metrics.quantiles import QuantileEstimator
 from clusterdp.estimation.metrics.ratio import RatioEstimator
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
+from clusterdp.outcomes.metric import quoted
 
 
 class MetricKind(Protocol):
@@ -37,7 +39,7 @@ class MetricKind(Protocol):
 
     @classmethod
     def from_text(cls, parser: Parser, spaces: Sequence[Categories]) -> MetricEstimator | None:
-        """What a text asks for; None if it is of another kind.
+        """What a text asks for; None if it has another kind.
 
         Args:
             parser: Reads the text, and refuses what reads like no kind.
@@ -55,7 +57,40 @@ KINDS: tuple[type[MetricKind], ...] = (
     DistributionEstimator,
 )
 _EXAMPLES = [example for kind in KINDS for example in kind.EXAMPLES]
-_FORM = f"Cannot read metric {{!r}}. Fix: write {', '.join(_EXAMPLES[:-1])} or {_EXAMPLES[-1]}."
+_WORD = re.compile(r"[a-z]{3,}\b(?!\()")
+
+
+def _form(text: str, spaces: Sequence[Categories]) -> str:
+    """What to say of a text that no kind reads, with the outcomes of the release as examples."""
+    if "," in text and '"' not in text:
+        listed = [one.strip() for one in text.split(",")]
+        flags = " ".join(f"--metric {shlex.quote(one)}" for one in listed)
+        return (
+            f"Cannot read metric {{!r}}: it has several. Fix: give each by itself: "
+            f"metrics={_literal(listed)} ({_literal(flags)})."
+        )
+    outcomes = [quoted(one.name) for space in spaces for one in space.declared.outcomes]
+    numeric = [
+        quoted(one.name)
+        for space in spaces
+        for one in space.declared.outcomes
+        if one.space.low != 0 or one.space.high != 1
+    ]
+    first = (numeric or outcomes)[0]
+    second = next((one for one in outcomes if one != first), None)
+    names = {"rounds": first, "spend": first, "visit": second}
+    examples = [
+        _WORD.sub(lambda found: names.get(found[0]) or found[0], example)
+        for example in _EXAMPLES
+        if second is not None or "visit" not in example
+    ]
+    listed_examples = _literal(f"{', '.join(examples[:-1])} or {examples[-1]}")
+    return f"Cannot read metric {{!r}}. Fix: write {listed_examples}."
+
+
+def _literal(text: Any) -> str:
+    """A text as it is, in a template with braces."""
+    return str(text).replace("{", "{{").replace("}", "}}")
 
 
 def parse_metrics(given: Any, spaces: Sequence[Categories]) -> list[MetricEstimator]:
@@ -100,16 +135,17 @@ def _parse(entry: Any, spaces: Sequence[Categories]) -> list[MetricEstimator]:
 
 def _parse_text(text: str, spaces: Sequence[Categories]) -> MetricEstimator:
     """What a text asks for; an error names it."""
+    form = _form(text, spaces)
     try:
         for kind in KINDS:
-            found = kind.from_text(Parser(text, _FORM), spaces)
+            found = kind.from_text(Parser(text, form), spaces)
             if found is not None:
                 return found
     except ParameterError as error:
         if text in str(error):
             raise
         raise ParameterError(f"{text}: {error}") from None
-    raise ParameterError(_FORM.format(text))
+    raise ParameterError(form.format(text))
 
 
 def _mean_of_function(
@@ -168,7 +204,16 @@ def _mean_of_values(name: Any, values: Any, spaces: Sequence[Categories]) -> Met
 def _given_values(name: Any, values: Any, space: Categories) -> CategoryFunction:
     """A function given by its value in each category."""
     if isinstance(values, Mapping):
-        values = _by_key(name, values, space)
+        keys = [
+            tuple(column) if len(column) > 1 else column[0]
+            for column in space.outcome_values().T.tolist()
+        ]
+        if set(keys) != set(values):
+            raise ParameterError(
+                f"metric {name!r} must have a value for each of {', '.join(map(str, keys))}, and "
+                "no others."
+            )
+        values = [values[key] for key in keys]  # those of outcomes, or of tuples of outcomes
     try:
         numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -201,17 +246,3 @@ def _check_between(function: CategoryFunction, space: Categories) -> None:
                     "the function itself: "
                     f"metrics={{{name!r}: ({outcome!r}, numpy.log1p)}}"
                 )
-
-
-def _by_key(name: Any, values: Mapping[Any, Any], space: Categories) -> list[Any]:
-    """Values in the order of categories, from those by outcome or by tuples of outcomes."""
-    keys = [
-        tuple(column) if len(column) > 1 else column[0]
-        for column in space.outcome_values().T.tolist()
-    ]
-    if set(keys) != set(values):
-        raise ParameterError(
-            f"metric {name!r} must have a value for each of {', '.join(map(str, keys))}, and no "
-            "others."
-        )
-    return [values[key] for key in keys]

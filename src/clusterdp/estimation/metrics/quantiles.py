@@ -8,9 +8,9 @@ numbers, shares are bounded by those at grid points; see `levels.py`.
 
 Two arms' quantiles are compared value by value.
 
-A quantile jumps. Next to a jump, limits say nothing of how a quantile is spread between them, and
+A quantile jumps. Next to a jump, limits do not show how a quantile is spread between them, and
 limits that are combined as of normal numbers miss: if half of each arm has one star and half has
-five, the difference of medians is 4, 0 or −4, whatever √2 times an arm's interval reaches to.
+five, the difference of medians is 4, 0 or −4, however far √2 times an arm's interval reaches.
 
 So values are combined, not limits. A value of an arm is z standard errors away, its *reach*, if its
 interval begins to hold it there. Two arms' values are held together if z₁² + z₀² is at most a
@@ -29,25 +29,23 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from clusterdp._arrays import FloatArray, IntArray
 from clusterdp._text import exact, shortest_decimal
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.intervals import Limits, quantile
+from clusterdp.estimation.effects.intervals import EffectInterval, Limits, quantile
+from clusterdp.estimation.means.functions import question_of, take_call
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
-from clusterdp.estimation.metrics._functions import question_of, take_call
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.estimation.metrics.levels import ArmLevels, Levels
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
 from clusterdp.outcomes.metric import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PERCENT = re.compile(r"p(\d+(?:\.\d+)?)")
 # The square of a radius that no level needs.
@@ -79,7 +77,7 @@ class Reaches:
         return self._least[last], self._most[last]
 
 
-class QuantilePair:
+class QuantilePair(EffectInterval):
     """The quantiles of two arms, independent of each other."""
 
     def __init__(self, treated: ArmQuantile, control: ArmQuantile) -> None:
@@ -91,9 +89,6 @@ class QuantilePair:
         """The least and the largest difference of two values that are held together."""
         values, (least, most) = self._held(level)
         return float((values - most).min()), float((values - least).max())
-
-    def gap(self, level: float) -> None:
-        """Nothing is left out inside."""
 
     def lift(self, level: float) -> tuple[float, float, float] | None:
         """The difference relative to control, with limits; None unless control is above zero."""
@@ -171,22 +166,27 @@ class ArmQuantile(NamedTuple):
         is moved to the nearest bound.
         """
         levels, below = self.arm.levels, 1 - self.arm.tails[1:]
-        first = int(np.argmax(below >= self.share))
+        values = levels.values
         if not levels.step:
-            return float(levels.values[first])
-        places, shares = _half_way(levels.values, below)
+            return float(values[np.argmax(below >= self.share)])
+        places = np.concatenate([values[:1], (values[:-1] + values[1:]) / 2, values[-1:]])
+        shares = np.concatenate([[0.0], below[:-1], [1.0]])
         nearest = np.round(np.interp(self.share, shares, places) / levels.step) * levels.step
         return float(np.clip(nearest, *self.bounds))
 
     @property
-    def sampling_variance(self) -> float:
-        """The part of the variance that sampling cost."""
-        return self._variance() * (1 - self._privacy_share())
+    def variances(self) -> tuple[float, float]:
+        """The parts of the variance that sampling and privacy cost.
 
-    @property
-    def privacy_variance(self) -> float:
-        """The part of the variance that privacy cost."""
-        return self._variance() * self._privacy_share()
+        They are in proportion to those of the share next to the quantile.
+        """
+        low, high = self.limits(_LEVEL)
+        variance = ((high - low) / 2 / quantile(_LEVEL)) ** 2
+        estimates = self.arm.arm
+        nearest = int(np.abs(estimates.means - (1 - self.share)).argmin())
+        total = estimates.variances[nearest]
+        by_privacy = float(estimates.privacy[nearest] / total) if total else 0.0
+        return variance * (1 - by_privacy), variance * by_privacy
 
     @property
     def bounds(self) -> Limits:
@@ -204,18 +204,22 @@ class ArmQuantile(NamedTuple):
 
         Between two levels of a number there are many values, and 31 of them stand for all.
         """
+        from scipy.special import ndtri, stdtr
+
         levels, estimates, rest = self.arm.levels, self.arm.arm, 1 - self.share
         shares = np.concatenate([[1.0], estimates.means, [0.0]])
         errors = np.concatenate([[0.0], np.sqrt(estimates.variances), [0.0]])
         at_least = _needed(rest - shares[:-1], errors[:-1])
         above = _needed(shares[1:] - rest, errors[1:])
         places = np.flatnonzero(~levels.divided)
-        beside = np.maximum(at_least[places], above[places + 1])
+        neighbor = np.maximum(at_least[places], above[places + 1])
         values, needed = _between(levels, shares, errors, rest, places)
-        found = np.concatenate([np.maximum(at_least, above), np.maximum(beside, needed).ravel()])
+        found = np.concatenate([np.maximum(at_least, above), np.maximum(neighbor, needed).ravel()])
+        if math.isfinite(estimates.degrees):  # of a normal number that is exceeded as rarely
+            found = -ndtri(stdtr(estimates.degrees, -found))
         return Reaches(
             np.concatenate([levels.values, values.ravel(), self.bounds]),
-            np.concatenate([_as_normal(found, estimates.degrees), [0.0, 0.0]]),
+            np.concatenate([found, [0.0, 0.0]]),
         )
 
     def _kept(self, low: FloatArray, high: FloatArray) -> FloatArray:
@@ -226,17 +230,6 @@ class ArmQuantile(NamedTuple):
         between = at_least[:-1] & above[1:] & ~levels.divided
         gaps = _kept_between(levels, low, high, rest, np.flatnonzero(between))
         return np.concatenate([levels.values[at_least & above], gaps])
-
-    def _variance(self) -> float:
-        low, high = self.limits(_LEVEL)
-        return ((high - low) / 2 / quantile(_LEVEL)) ** 2
-
-    def _privacy_share(self) -> float:
-        """That of the variance of the share next to the quantile."""
-        estimates = self.arm.arm
-        nearest = int(np.abs(estimates.means - (1 - self.share)).argmin())
-        total = estimates.variances[nearest]
-        return float(estimates.privacy[nearest] / total) if total else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,6 +287,7 @@ class QuantileEstimator:
         found = MetricFindings(effects=effects, notes=rows.means_alone_notes(self.name))
         found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
         found.describe(self.name, self.levels.values)
+        found.outcomes.append(self.levels.outcome)
         return found
 
 
@@ -319,7 +313,7 @@ def _kept_between(
         low: Lower limits of tail shares.
         high: Upper limits of tail shares.
         rest: 1 − q.
-        places: The levels before the gaps; shares beside these do not reject them.
+        places: The levels before the gaps; shares next to these do not reject them.
     """
     before, after = high[places] - rest, rest - low[places + 2]
     below, above = low[places + 1] - rest, high[places + 1] - low[places + 2]
@@ -367,16 +361,3 @@ def _needed(excess: FloatArray, errors: FloatArray) -> FloatArray:
     errors = np.broadcast_to(errors, excess.shape)
     never = np.where(excess > 0, np.inf, 0.0)
     return np.divide(excess, errors, out=never, where=errors > 0)
-
-
-def _as_normal(reaches: FloatArray, degrees: float) -> FloatArray:
-    """Standard errors of Student's t as those of a normal number that are exceeded as rarely."""
-    from scipy.special import ndtri, stdtr
-
-    return reaches if math.isinf(degrees) else np.asarray(-ndtri(stdtr(degrees, -reaches)))
-
-
-def _half_way(values: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Where the distribution of a number is known, and what it is there."""
-    places = np.concatenate([values[:1], (values[:-1] + values[1:]) / 2, values[-1:]])
-    return places, np.concatenate([[0.0], below[:-1], [1.0]])

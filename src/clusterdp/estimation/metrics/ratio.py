@@ -7,7 +7,7 @@ are calibrated with the same coefficients, those that suit N − r₀D, r₀ the
 prior. If D̂ is within q standard errors of zero the interval has no bounds.
 
 At a small ε rows often do not tell the product of both metrics, nor how they covary. The variance
-of N̂ − kD̂ is then no use. The covariance has bounds (see `_covariance.py`), and every r is
+of N̂ − kD̂ is then no use. The covariance has bounds (see `_composed.py`), and every r is
 tested with the one that is worse: with the least if r > 0, with the largest if r < 0. It has
 bounds, too, if N and D are of different questions.
 """
@@ -15,33 +15,37 @@ bounds, too, if N and D are of different questions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from clusterdp._arrays import FloatArray
-from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.effect import Effect, segment_label
 from clusterdp.estimation.effects.intervals import Limits, quantile, ratio_set
 from clusterdp.estimation.effects.notes import Note, Weight
-from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.means.calibration import public_ridge
-from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
-from clusterdp.estimation.metrics._composed import ArmComparison, ArmEstimates, compared_arms
-from clusterdp.estimation.metrics._covariance import (
+from clusterdp.estimation.means.functions import (
+    CategoryFunction,
+    DecodedFunction,
+    metric_function,
+    naming_observed,
+    question_of,
+)
+from clusterdp.estimation.metrics._composed import (
+    ArmComparison,
+    ArmEstimates,
     apart_covariances,
+    compared_arms,
     question_product,
     shared_data,
     unidentified_note,
 )
-from clusterdp.estimation.metrics._functions import metric_function, naming_observed, question_of
 from clusterdp.estimation.metrics.base import MetricData, MetricFindings, QuestionRows
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
 from clusterdp.outcomes.metric import Metric, Threshold
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # The third metric is N − kD with |k| within these multiples of the ratio of both spans.
 _LEAST_FACTOR, _MOST_FACTOR = 1e-2, 1e2
@@ -54,25 +58,13 @@ class Covariance(NamedTuple):
         above: Var N̂.
         below: Var D̂.
         least: The least that Cov(N̂, D̂) can be.
-        most: The largest; the same where the covariance is told.
+        most: The largest; the same where the covariance is identified.
     """
 
     above: float
     below: float
     least: float
     most: float
-
-    @classmethod
-    def polarized(cls, variances: FloatArray, factor: float) -> Covariance:
-        """From the variances of N̂, D̂ and N̂ − kD̂; what no covariance can be is cut off.
-
-        Args:
-            variances: The three of them.
-            factor: k.
-        """
-        above, below, joint = np.maximum(variances, 0.0)
-        both = (above + factor**2 * below - joint) / (2 * factor)
-        return cls.cut_off(above, below, (both, both))
 
     @classmethod
     def cut_off(cls, above: float, below: float, both: tuple[float, float]) -> Covariance:
@@ -106,12 +98,13 @@ class ArmRatio(NamedTuple):
 
     @classmethod
     def polarized(cls, arm: ArmEstimates, factor: float) -> Self:
-        """From an arm's means of N, D and N − kD."""
-        sampling, privacy = (
-            Covariance.polarized(part, factor) for part in (arm.sampling, arm.privacy)
-        )
-        above, below = arm.means[:2].tolist()
-        return cls(above, below, sampling, privacy, arm.degrees)
+        """From an arm's means of N, D and N − kD, and perhaps others."""
+        both = []
+        for part in (arm.sampling, arm.privacy):
+            above, below, joint = np.maximum(part[:3], 0.0).tolist()
+            both.append((above + factor**2 * below - joint) / (2 * factor))
+        by_sampling, by_privacy = ((one, one) for one in both)
+        return cls.covarying(arm, by_sampling, by_privacy)
 
     @classmethod
     def covarying(cls, arm: ArmEstimates, sampling: Limits, privacy: Limits = (0.0, 0.0)) -> Self:
@@ -155,14 +148,13 @@ class ArmRatio(NamedTuple):
         return self.value, self.value
 
     @property
-    def sampling_variance(self) -> float:
-        """What sampling adds to its variance, by linearisation and at worst."""
-        return self._linearised(self.sampling)
-
-    @property
-    def privacy_variance(self) -> float:
-        """What privacy adds to its variance, by linearisation and at worst."""
-        return self._linearised(self.privacy)
+    def variances(self) -> tuple[float, float]:
+        """What sampling and privacy add to its variance, by linearisation and at worst."""
+        by_sampling, by_privacy = (
+            part.of_difference(self.value) for part in (self.sampling, self.privacy)
+        )
+        scale = self.below**2 or math.nan
+        return by_sampling / scale, by_privacy / scale
 
     def limits(self, level: float) -> Limits:
         """Fieller's interval; everything where it has no bounds.
@@ -192,9 +184,6 @@ class ArmRatio(NamedTuple):
             for both in (total.least, total.most)
         ]
 
-    def _linearised(self, part: Covariance) -> float:
-        return part.of_difference(self.value) / self.below**2 if self.below else math.nan
-
 
 class RatioData:
     """The rows of a question as a ratio of two means reads them.
@@ -203,13 +192,13 @@ class RatioData:
         name: The name of the ratio.
         data: The rows as N, D and N − kD read them; or those of `shared_data`.
         factor: k.
-        is_told: Whether rows tell how N and D covary.
+        is_told: Whether rows identify how N and D covary.
 
     Args:
         name: What the ratio is called.
         above: N.
         below: D.
-        source: The question whose category both are of.
+        source: The question whose category both use.
     """
 
     def __init__(
@@ -237,11 +226,14 @@ class RatioData:
             return MetricData(decoded, source.rows, source.request, ridge)
 
         self.data = [read(one) for one in both]
-        self.factor = _bounded(_overall_ratio(self.data), above, below)
+        # The ratio of control only decides where variances are compared.
+        control = next(compared_arms(self.data, "")).control
+        means = (math.nan, math.nan) if control is None else control.means
+        self.factor = _bounded(float(means[0] / (means[1] or math.nan)), above, below)
         self.data.append(read(source.decode(above.minus(self.factor, below))))
 
     def of_arm(self, arm: ArmEstimates) -> ArmRatio:
-        """The ratio of an arm, from its means of all that `data` are of."""
+        """The ratio of an arm, from its means of all that `data` has."""
         read = ArmRatio.polarized if self.is_told else ArmRatio.from_shared
         return read(arm, self.factor)
 
@@ -264,7 +256,7 @@ class RatioEstimator:
         name: What it is called.
         above: The function of the category that is divided.
         below: The one that it is divided by.
-        questions: The indices of the questions that tell both.
+        questions: The indices of the questions that identify both.
     """
 
     name: str
@@ -301,16 +293,12 @@ class RatioEstimator:
         else:
             found = self._estimate_apart(source, other)
         found.notes.extend(source.means_alone_notes(self.name))
-        if source is not other:
-            text = (
-                f"{self.name} combines outcomes of different questions, which no unit answered "
-                "together. Its CI is conservative. Ask the owner to put them in one question."
-            )
-            found.notes.append(Note(text, Weight.SCOPE))
+        found.note_outcomes(source, self.above)
+        found.note_outcomes(other, self.below)
         return found
 
     def _estimate_apart(self, source: QuestionRows, other: QuestionRows) -> MetricFindings:
-        """Effects where different questions tell both means."""
+        """Effects where different questions identify the two means."""
         effects = []
         for one in compared_arms([*source.read(self.above), *other.read(self.below)], self.name):
             bounds = np.stack(apart_covariances(one), axis=-1) if one.means else np.zeros((2, 2))
@@ -321,7 +309,15 @@ class RatioEstimator:
                 return ArmRatio.covarying(arm, tuple(bounds[int(arm is one.treated)].tolist()))
 
             effects.append(one.composed_effect(compose))
-        return _findings(self.name, effects, source.request.level)
+        found = _findings(self.name, effects, source.request.level)
+        found.notes.append(
+            Note(
+                f"{self.name} combines outcomes of different questions, which no unit answered "
+                "together. Its CI is conservative. Ask the owner to put them in one question.",
+                Weight.SCOPE,
+            )
+        )
+        return found
 
 
 def _findings(name: str, effects: list[Effect], level: float) -> MetricFindings:
@@ -339,14 +335,6 @@ def _within(metric: Metric) -> str:
     """A metric as it stands in a ratio: a comparison is in parentheses."""
     lone = len(metric.factors) == 1 and isinstance(metric.factors[0], Threshold)
     return f"({metric})" if lone else str(metric)
-
-
-def _overall_ratio(data: list[MetricData]) -> float:
-    """The ratio of control, which only decides where variances are compared."""
-    control = next(compared_arms(data, "")).control
-    if control is None:
-        return math.nan
-    return float(control.means[0] / (control.means[1] or math.nan))
 
 
 def _bounded(ratio: float, above: CategoryFunction, below: CategoryFunction) -> float:

@@ -3,17 +3,30 @@
 Sample ratios within segments: a segment made after treatment has other shares of the arms.
 
 Arms were assigned at random within clusters. So of the m_c units that a segment has in cluster c,
-arm a has a number that is hypergeometric: m_c drawn from n_c units, of which n_ac are of the arm.
+arm a has a number that is hypergeometric: m_c drawn from n_c units, n_ac of them in the arm.
 The numbers of clusters are independent, and the distribution of their sum is computed exactly.
 
 What cells mean for an estimate: remarks on their sizes.
+
+Whether covariates follow treatment: arms were assigned at random, so they are alike before it.
+
+Of the n_c units of a cluster, n_ac drawn at random are arm a's. So the sum T of scores in the arm
+has the mean Σ n_ac·x̄_c and the variance σ² = Σ n_ac(1 − n_ac/n_c)·S²_c over clusters. A number's
+score is its rank, which a few large values do not decide; that of a category, or of a missing
+value, says whether a unit has it. With z = |T − E T|/σ and b the range of scores, p-values have
+Bernstein's form
+
+    2·exp(−z²/(2 + 2zb/(3σ))),
+
+which holds in small arms and for rare categories, where normal ones do not.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,24 +34,22 @@ from clusterdp._arrays import FloatArray, IntArray
 from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import FEW_UNITS, Estimator
-from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, Estimator, p_text
+from clusterdp.estimation.effects.intervals import two_sided
+from clusterdp.estimation.effects.notes import ALARM_LEVEL, Note, Weight
 from clusterdp.estimation.means.weights import log_choose
+from clusterdp.estimation.reading.covariates import MISSING, RowsBySegment
 from clusterdp.estimation.reading.request import EstimateRequest
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-# The probability of a false positive about a table. Half of it is for the arms of the whole table;
-# the other half is for the arms of its clusters.
-_LEVEL = 1e-3
-_CLUSTERS_SHOWN = 3
+# Half of `ALARM_LEVEL` is for the arms of the whole table; the other half is for the arms of its
+# clusters.
 # What it means if arms have different shares in different clusters.
 PUBLIC_CLUSTERS_DIFFER = (
     "That is expected if planned shares differ between clusters. Otherwise assignment or logging "
     "failed."
 )
+# So many clusters or segments are named; more are counted.
+_SHOWN = 3
 # How shares are declared, by an owner before a release and by an analyst after it.
 OWNER_DECLARES = "If it was, declare it: arm_shares=... (--arm-shares {})."
 ANALYST_DECLARES = (
@@ -73,10 +84,10 @@ def sample_ratio_notes(
         cell_p_values = binomial_p_values(layout.sizes, cluster_sizes, shares)
     else:
         cell_p_values = hypergeometric_p_values(layout.sizes, cluster_sizes, arm_sizes)
-    off = np.flatnonzero(for_all_arms(cell_p_values) < _LEVEL / 2 / len(layout.clusters))
+    off = np.flatnonzero(for_all_arms(cell_p_values) < ALARM_LEVEL / 2 / len(layout.clusters))
     if len(off):
-        named = ", ".join(str(layout.clusters[index]) for index in off[:_CLUSTERS_SHOWN])
-        more = f" and {len(off) - _CLUSTERS_SHOWN} more" if len(off) > _CLUSTERS_SHOWN else ""
+        named = ", ".join(str(layout.clusters[index]) for index in off[:_SHOWN])
+        more = f" and {len(off) - _SHOWN} more" if len(off) > _SHOWN else ""
         text = (
             f"SRM within {len(off)} of {len(layout.clusters)} clusters: {named}{more}. "
             f"{if_clusters_differ}"
@@ -91,7 +102,7 @@ def question_notes(
 ) -> list[Note]:
     """Questions that were not asked of as many units as published, overall and arm by arm.
 
-    A hash of the id decides, so that arms are asked alike. Half of the level is for all arms
+    A hash of the id decides, so that arms are asked equally. Half of the level is for all arms
     together, the other half for each (Bonferroni).
 
     Args:
@@ -106,7 +117,7 @@ def question_notes(
     off = [
         (name, "all arms", asked[place].sum() / sizes.sum(), shares[place], overall[place])
         for place, name in enumerate(names)
-        if overall[place] < _LEVEL / 2 / len(names)
+        if overall[place] < ALARM_LEVEL / 2 / len(names)
     ]
     off += [
         (
@@ -116,12 +127,12 @@ def question_notes(
             shares[place],
             by_arm[place, arm],
         )
-        for place, arm in np.argwhere(by_arm < _LEVEL / 2 / by_arm.size)
+        for place, arm in np.argwhere(by_arm < ALARM_LEVEL / 2 / by_arm.size)
     ]
     return [
         Note(
             f"{found:.2%} of units in {where} answered {name}, expected {share:.2%} "
-            f"(p = {p_value:.2g}). Rows are missing or come from another release.",
+            f"({p_text(p_value)}). Rows are missing or come from another release.",
             Weight.WARNING,
         )
         for name, where, found, share, p_value in off
@@ -139,7 +150,7 @@ def arm_notes(layout: Layout, shares: FloatArray | None, declare: str) -> list[N
     n_arms, sizes = len(layout.arms), layout.sizes.sum(axis=0)
     meant = np.full(n_arms, 1 / n_arms) if shares is None else shares
     p_value = float(for_all_arms(binomial_p_values(sizes, layout.n_units, meant)))
-    if p_value >= _LEVEL / 2:
+    if p_value >= ALARM_LEVEL / 2:
         return []
     pairs = list(zip(layout.arms, sizes / layout.n_units, strict=True))
     found = ", ".join(f"{arm} {share:.2%}" for arm, share in pairs)
@@ -148,11 +159,13 @@ def arm_notes(layout: Layout, shares: FloatArray | None, declare: str) -> list[N
         text = f"Arms have {found} of the units. If that was not planned, assignment failed. "
         return [Note(text + declare.format(example), Weight.SCOPE)]
     planned = ", ".join(f"{share:.2%}" for share in shares)
-    text = (
-        f"SRM: arms have {found}, expected {planned} (p = {p_value:.2g}). Check assignment and "
-        "logging before you read effects."
-    )
-    return [Note(text, Weight.WARNING)]
+    return [
+        Note(
+            f"SRM: arms have {found}, expected {planned} ({p_text(p_value)}). Check assignment and "
+            "logging before you read effects.",
+            Weight.WARNING,
+        )
+    ]
 
 
 def binomial_p_values(found: IntArray, n_units: IntArray | int, shares: FloatArray) -> FloatArray:
@@ -203,17 +216,16 @@ def _expected_shares(layout: Layout, expected: dict[Any, float] | None) -> Float
     arms = [str(arm) for arm in layout.arms]
     if isinstance(expected, dict):
         given = {str(arm): share for arm, share in expected.items()}
-        if sorted(given) == sorted(arms) and all(map(_is_share, given.values())):
+        are_shares = all(
+            isinstance(share, Real) and not isinstance(share, bool) and 0 < float(share) < math.inf
+            for share in given.values()
+        )
+        if sorted(given) == sorted(arms) and are_shares:
             shares = np.array([given[arm] for arm in arms], dtype=np.float64)
             return np.asarray(shares / shares.sum())
     raise ParameterError(
         f"shares must have a number above 0 for every arm ({', '.join(arms)}), got {expected!r}."
     )
-
-
-def _is_share(share: Any) -> bool:
-    is_number = isinstance(share, Real) and not isinstance(share, bool)
-    return is_number and 0 < float(share) < math.inf
 
 
 # Sums closer to their expectation than this many standard deviations raise no alarm, and their
@@ -224,9 +236,6 @@ _NEAR = 3.0
 _REACH, _MORE = 10.0, 40
 # Fast convolution is exact up to this; smaller probabilities are taken to be as large.
 _LEAST_PROB = 1e-12
-# Distributions of fewer numbers are convolved term by term.
-_SHORT = 64
-_SHOWN = 3
 
 
 def segment_ratio_notes(segments: Sequence[tuple[str, IntArray]], whole: IntArray) -> list[Note]:
@@ -238,17 +247,22 @@ def segment_ratio_notes(segments: Sequence[tuple[str, IntArray]], whole: IntArra
     """
     p_values = {name: segment_p_value(sizes, whole) for name, sizes in segments}
     off = sorted(
-        (p_value, name) for name, p_value in p_values.items() if p_value < _LEVEL / len(segments)
+        (p_value, name)
+        for name, p_value in p_values.items()
+        if p_value < ALARM_LEVEL / len(segments)
     )
     if not off:
         return []
-    named = "; ".join(f"{name} (p = {p_value:.2g})" for p_value, name in off[:_SHOWN])
+    named = "; ".join(f"{name} ({p_text(p_value)})" for p_value, name in off[:_SHOWN])
     more = f"; and {len(off) - _SHOWN} more" if len(off) > _SHOWN else ""
-    text = (
-        f"SRM in {counted(len(off), 'segment')}: {named}{more}. These segments depend on "
-        "treatment, so their effects are not causal. Segment by columns measured before treatment."
-    )
-    return [Note(text, Weight.WARNING)]
+    return [
+        Note(
+            f"SRM in {counted(len(off), 'segment')}: {named}{more}. These segments depend on "
+            "treatment, so their effects are not causal. Segment by columns measured before "
+            "treatment.",
+            Weight.WARNING,
+        )
+    ]
 
 
 def segment_p_value(sizes: IntArray, whole: IntArray) -> float:
@@ -304,8 +318,6 @@ def _sum_of_draws(
 
 def _convolve(one: FloatArray, other: FloatArray) -> FloatArray:
     """The distribution of a sum of two numbers."""
-    if min(len(one), len(other)) < _SHORT:
-        return np.asarray(np.convolve(one, other), np.float64)
     length = len(one) + len(other) - 1
     n_points = 1 << (length - 1).bit_length()
     product = np.fft.rfft(one, n_points) * np.fft.rfft(other, n_points)
@@ -325,53 +337,137 @@ def estimate_share_notes(
 ) -> list[Note]:
     """What the check of sample ratios finds, by declared probabilities of arms if there are any."""
     if randomization_unit is not None:
-        text = (
-            f"Sample ratio not checked: {randomization_unit} is the randomization unit, and its "
-            "groups decide how many units arms have."
-        )
-        return [Note(text)]
-    if request.inversion is None:
-        return sample_ratio_notes(request.layout, shares)
-    if request.inversion.probs is None:
-        return sample_ratio_notes(request.layout, shares, PRIVATE_CLUSTERS_DIFFER)
-    return request.inversion.ratio_notes(request.layout)
+        return [
+            Note(
+                f"Sample ratio not checked: {randomization_unit} is the randomization unit, and "
+                "its groups decide how many units arms have."
+            )
+        ]
+    if request.inversion.probs is not None:
+        return request.inversion.ratio_notes(request.layout)
+    is_private = request.inversion.column is not None
+    differ = PRIVATE_CLUSTERS_DIFFER if is_private else PUBLIC_CLUSTERS_DIFFER
+    return sample_ratio_notes(request.layout, shares, differ)
 
 
-def scope_notes(request: EstimateRequest) -> list[Note]:
+def scope_notes(request: EstimateRequest) -> Iterable[Note]:
     """Remarks on cells that arms are compared within; none where units count by their labels.
 
     What effects rest on where clusters are private is said in the notes of the release.
     """
-    weighted = request.inversion is not None and request.inversion.probs is not None
-    return [] if weighted else layout_notes(request.layout, request.estimator)
+    is_weighted = request.inversion.probs is not None
+    return () if is_weighted else layout_notes(request.layout, request.estimator)
 
 
-def layout_notes(layout: Layout, estimator: Estimator) -> list[Note]:
+def layout_notes(layout: Layout, estimator: Estimator) -> Iterator[Note]:
     """Remarks on estimates from cells of these sizes."""
-    notes = []
     compared = layout.compared().sizes
     n_single = int((compared == 1).sum())
     if n_single and estimator == "stratified":
-        text = (
+        yield Note(
             f"{counted(n_single, 'cell')} with one unit: the variance comes from the rest of the "
             "arm, which is conservative."
         )
-        notes.append(Note(text))
     n_left_out = layout.n_units - int(compared.sum())
     if n_left_out and estimator == "stratified":
         n_clusters = len(layout.clusters) - len(compared)
-        text = (
+        yield Note(
             f"{n_clusters:,} of {len(layout.clusters):,} clusters have no unit in some arm. Their "
-            f"{n_left_out:,} units are left out."
+            f"{n_left_out:,} units are left out.",
+            Weight.SCOPE,
         )
-        notes.append(Note(text, Weight.SCOPE))
     if layout.sizes.sum(axis=0).min() < FEW_UNITS:
-        notes.append(Note(f"An arm has fewer than {FEW_UNITS} units: CIs use Student's t."))
+        yield Note(f"An arm has fewer than {FEW_UNITS} units: CIs use Student's t.")
     shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
     if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
-        text = (
+        yield Note(
             "Arms have different shares in different clusters. If assignment was by cluster, the "
-            "unstratified estimate is biased by differences between clusters."
+            "unstratified estimate is biased by differences between clusters.",
+            Weight.WARNING,
         )
-        notes.append(Note(text, Weight.WARNING))
-    return notes
+
+
+def balance_notes(rows: RowsBySegment) -> list[Note]:
+    """Covariates that differ between arms by more than chance, a warning each."""
+    tests = [(what, balance_p_value(scores, sizes)) for what, scores, sizes in _tests(rows)]
+    found: dict[str, float] = {}
+    for what, p_value in tests:
+        if p_value * len(tests) < ALARM_LEVEL:
+            found[what] = min(p_value, found.get(what, 1.0))
+    return [
+        Note(
+            f"{what} differs between arms ({p_text(p_value)}), so it depends on treatment. "
+            "Adjusted effects are biased; unadjusted ones are reported. Leave it out of adjust "
+            "(--adjust).",
+            Weight.WARNING,
+        )
+        for what, p_value in found.items()
+    ]
+
+
+def difference_notes(effects: Sequence[Effect]) -> list[Note]:
+    """Adjusted effects that differ from plain ones by more than chance, a warning each.
+
+    Both errors are positively correlated, so the square of the difference's is at most the sum of
+    their squares.
+    """
+    plain = {one.of: one for one in effects if not one.of.adjusted}
+    pairs = [(plain[one.of.plain], one) for one in effects if one.of.adjusted]
+    return [
+        Note(
+            f"effects of {one.of.arm} on {one.of.metric} are {one.effect:.4g} unadjusted and "
+            f"{other.effect:.4g} adjusted, which is more than chance: a covariate depends on "
+            "treatment. Unadjusted effects are reported.",
+            Weight.WARNING,
+            one.of.label if one.of.segment else None,
+        )
+        for one, other in pairs
+        if one.std_error > 0
+        and two_sided(one.effect - other.effect, math.hypot(one.std_error, other.std_error))
+        * len(pairs)
+        < ALARM_LEVEL
+    ]
+
+
+def balance_p_value(scores: FloatArray, sizes: IntArray) -> float:
+    """A p-value that scores do not depend on arms; one for all arms (Bonferroni).
+
+    Args:
+        scores: Of each class; axes `[class]`.
+        sizes: Units; axes `[class, cluster, arm]`.
+    """
+    of_arms, of_clusters = sizes.sum(axis=0), sizes.sum(axis=(0, 2))
+    whole = np.maximum(of_clusters, 1)
+    means = np.tensordot(scores, sizes.sum(axis=2), 1) / whole
+    squares = np.tensordot(scores**2, sizes.sum(axis=2), 1) - whole * means**2
+    spread = np.maximum(squares, 0.0) / np.maximum(of_clusters - 1, 1)
+    off = np.tensordot(scores, sizes.sum(axis=1), 1) - means @ of_arms
+    variances = spread @ (of_arms * (1 - of_arms / whole[:, np.newaxis]))
+    deviations = np.sqrt(np.maximum(variances, 0.0))
+    if not (deviations > 0).all():
+        return 1.0
+    distance = np.abs(off) / deviations
+    reach = np.ptp(scores) / deviations
+    return float(for_all_arms(2 * np.exp(-(distance**2) / (2 + 2 * distance * reach / 3))))
+
+
+def _tests(rows: RowsBySegment) -> Iterator[tuple[str, FloatArray, IntArray]]:
+    """What is tested of covariates: names, scores of classes, and their units in cells.
+
+    The axes of scores are `[class]`, those of units `[class, cluster, arm]`.
+    """
+    for one in rows.class_counts(rows.profiles.cells):
+        shape = (int(one.values.max(initial=0)) + 1, *rows.profiles.shape)
+        sizes = np.zeros(shape, np.int64)
+        np.add.at(sizes.reshape(shape[0], -1), (one.values, one.groups), one.counts)
+        is_missing = np.arange(len(sizes)) == MISSING
+        if sizes[MISSING].any():
+            yield f"who lacks {one.name}", is_missing.astype(np.float64), sizes
+        known = sizes[~is_missing & sizes.any(axis=(1, 2))]
+        if one.name in rows.numbers:
+            totals = known.sum(axis=(1, 2))
+            yield one.name, (np.cumsum(totals) - totals / 2) / totals.sum(), known
+        else:
+            # Of two categories, one says what the other does.
+            for has in np.eye(len(known))[: len(known) if len(known) > 2 else 1]:
+                yield one.name, has, known

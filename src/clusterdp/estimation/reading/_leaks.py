@@ -3,8 +3,8 @@
 A column that is known of units, and was not made of what was released, reveals no more about a
 unit's response than its true outcome does. So in every segment the responses in a set B have, each
 by itself, a probability between min_y P(B|y) and max_y P(B|y) of the published channel. Where a
-segment has so many or so few of them that this has a probability of less than 1e-6, whatever the
-true outcomes are, the column follows from responses.
+segment has so many or so few of them that this has a probability of less than 1e-6, for any
+true outcomes, the column follows from responses.
 
 What is caught: any function of `response`, and thresholds of a debiased column (any function of it
 where all cells share a channel), with or without noise, that reveal more about responses than ε
@@ -16,17 +16,14 @@ on the same rows. These need a fold that was held out.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from clusterdp._arrays import BoolArray, FloatArray, IntArray
 from clusterdp.channels import Channel
 from clusterdp.errors import DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # The probability that any sound column of an estimate is refused.
 _LEVEL = 1e-6
@@ -94,13 +91,17 @@ class _ResponseSet:
 
         Chernoff's bound for independent draws with probabilities of mean p: exp(−n·KL(share, p)).
         """
+        from scipy.special import rel_entr
+
         groups, responses, counts = found
         n_rows = counts.sum()
         share = (counts * self._chosen[groups, responses]).sum() / n_rows
         low, high = (counts @ each[groups] / n_rows for each in (self._low, self._high))
         if low <= share <= high:
             return 0.0
-        return float(n_rows * _divergence(share, low if share < low else high) - math.log(2))
+        prob = low if share < low else high
+        divergence = rel_entr(share, prob) + rel_entr(1 - share, 1 - prob)  # infinite if impossible
+        return float(n_rows * divergence - math.log(2))
 
 
 def check_leaks(
@@ -157,14 +158,7 @@ def leak_surprises(column: ColumnCounts, channel: Channel, n_metrics: int) -> li
 
 
 def _thresholds(values: FloatArray) -> FloatArray:
-    """Values to cut at: as many as a channel has outputs, whatever the number of channels."""
+    """Values to cut at: as many as a channel has outputs, for any number of channels."""
     every = np.unique(values)
     probs = np.linspace(0, 1, values.shape[1] + 1)[1:-1]
     return np.unique(np.quantile(every, probs, method="lower"))
-
-
-def _divergence(share: float, prob: float) -> float:
-    """Kullback and Leibler's, of two probabilities; infinite where what was found cannot be."""
-    from scipy.special import rel_entr
-
-    return float(rel_entr(share, prob) + rel_entr(1 - share, 1 - prob))

@@ -1,64 +1,57 @@
 """Private clusters: what units count by the label they were given, in means of true clusters.
 
 A unit of cluster c was given label ℓ with the published probability K(ℓ|c). Weights w on given
-labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, whatever else is true of it:
+labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, for any outcome:
 
     w = K⁻¹·1_c           counts units of cluster c as one, and all others as nothing,
     g_a = K⁻¹·(1/p(a|·))  counts units of arm a by the inverse of its probability in their cluster.
 
 The mean of an arm is a ratio, Σ w·ỹ/Σ w over its rows. Labels were drawn from words of their own,
 so that their noise and that of outcomes are independent. A row's w·(ỹ − mean) has both in it, and
-so has its square, which tells the variance.
+so has its square, which gives the variance.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp._arrays import FloatArray
 from clusterdp.cells.layout import Layout
-from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.effect import Effect, Segment
 from clusterdp.estimation.effects.intervals import two_sided
-from clusterdp.estimation.effects.notes import Note, Weight
-from clusterdp.estimation.effects.text import Segment
+from clusterdp.estimation.effects.notes import ALARM_LEVEL, Note, Weight
 from clusterdp.published.release import Release
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-# The probability of a false positive about the shares of arms, as in `sample_ratio.py`.
-_LEVEL = 1e-3
 # The level of intervals that are told to have no bounds.
 _USUAL = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClusterInversion:
-    """What units count by the labels they were given.
+    """What units count by the labels they were given; nothing of all this where these are public.
 
     Attributes:
-        column: The name of true clusters; given labels are in another column.
+        column: The name of true clusters, if these are private; given labels are in another column.
         groups: The true clusters, pooled ones as one.
         inverse: K⁻¹; axes `[label, group]`.
         probs: p(a|c), the declared probabilities of arms, axes `[group, arm]`; None if arms have
             the same in all clusters.
     """
 
-    column: str
+    column: str | None
     groups: tuple[str, ...]
     inverse: FloatArray
     probs: FloatArray | None
 
     @classmethod
-    def from_release(cls, release: Release) -> ClusterInversion | None:
-        """Those of a release; None where clusters are public."""
-        if release.response is None or release.columns.true_cluster is None:
-            return None
+    def from_release(cls, release: Release) -> ClusterInversion:
+        """Those of a release."""
+        if release.response is None:
+            return PUBLIC_CLUSTERS
         clusters = tuple(map(str, release.layout.clusters))
         probs = release.assignment
         return cls(
@@ -73,9 +66,9 @@ class ClusterInversion:
 
         None where arms are compared within given labels, as with public clusters.
         """
-        group = dict(segment).get(self.column)
-        if group is not None:
-            return self.inverse[:, [self.groups.index(group)]]
+        values = dict(segment)
+        if self.column in values:
+            return self.inverse[:, [self.groups.index(values[self.column])]]
         return None if self.probs is None else self.inverse @ (1 / self.probs)
 
     def ratio_notes(self, layout: Layout) -> list[Note]:
@@ -95,25 +88,28 @@ class ClusterInversion:
             f"{self.groups[group]} ({layout.arms[arm]})"
             for group, arm in np.ndindex(scores.shape)
             if two_sided(float(scores[group, arm]), float(np.sqrt(squares[group, arm])))
-            < _LEVEL / n_tests
+            < ALARM_LEVEL / n_tests
         ]
         if not off:
             return []
-        text = (
-            f"SRM in true clusters: {', '.join(off)} differ from their declared probabilities. "
-            "Effects may be biased. Check assignment and logging."
-        )
-        return [Note(text, Weight.WARNING)]
+        return [
+            Note(
+                f"SRM in true clusters: {', '.join(off)} differ from their declared probabilities. "
+                "Effects may be biased. Check assignment and logging.",
+                Weight.WARNING,
+            )
+        ]
+
+
+PUBLIC_CLUSTERS = ClusterInversion(column=None, groups=(), inverse=np.zeros((0, 0)), probs=None)
 
 
 def inverted_cluster_notes(name: str, effects: Sequence[Effect]) -> list[Note]:
     """Remarks on effects in a true cluster."""
-    text = "a true cluster, estimated from noisy clusters. Numbers of units are estimates."
-    notes = [Note(text, Weight.SCOPE, name)]
+    texts = ["a true cluster, estimated from noisy clusters. Numbers of units are estimates."]
+    noisy = "because clusters are too noisy to show that"
     if any(math.isnan(one.effect) for one in effects):
-        text = "not reported, because clusters are too noisy to show that an arm has units there."
-        notes.append(Note(text, Weight.SCOPE, name))
+        texts.append(f"not reported, {noisy} an arm has units there.")
     elif not all(math.isfinite(limit) for one in effects for limit in one.ci(_USUAL)):
-        text = "the CI has no bounds, because clusters are too noisy to show that it has units."
-        notes.append(Note(text, Weight.SCOPE, name))
-    return notes
+        texts.append(f"the CI has no bounds, {noisy} it has units.")
+    return [Note(text, Weight.SCOPE, name) for text in texts]

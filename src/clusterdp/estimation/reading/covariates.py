@@ -1,16 +1,17 @@
 """Covariates as columns of a regression: numbers, categories, and what is missing of them.
 
-Rows with their covariates, cut by segments and arms.
+Rows with their covariates, by segments and arms.
 
 Of a row, a regression reads covariates and its **entry**: the profile and the response that it was
-counted by. Whatever else it needs is the same for all rows of an entry.
+counted by. All else it needs is the same for all rows of an entry.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
 from clusterdp._named import column, columns, unnamed
 from clusterdp._text import counted
 from clusterdp.errors import DataError, ParameterError, did_you_mean
+from clusterdp.estimation.effects.effect import Segment
 from clusterdp.estimation.effects.notes import Note, Weight
-from clusterdp.estimation.effects.text import Segment
 from clusterdp.estimation.reading._leaks import ColumnCounts
 from clusterdp.estimation.reading.profiles import (
     PROFILE,
@@ -34,8 +35,6 @@ from clusterdp.published.rows import answer_columns, with_text
 from clusterdp.spec.columns import QUESTION, RESPONSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import polars as pl
 
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 50
 # How many classes of numbers a covariate is checked in.
 _CLASSES = 20
-# How many rows tell where to divide.
+# How many rows decide where to divide.
 _ROWS_OF_CLASSES = 100_000
 # The class of rows that lack a covariate.
 MISSING = 0
@@ -75,39 +74,13 @@ def group_rows(rows: pl.DataFrame, names: tuple[str, ...]) -> tuple[pl.DataFrame
     return with_text(values), pl.concat(groups).to_numpy()
 
 
-class Covariates(NamedTuple):
-    """What is known of rows before treatment; axes of arrays `[row]`.
-
-    Attributes:
-        regressors: The columns that have a slope: numbers, and indicators as truth values.
-        classes: The values of each covariate as a few classes, from 1 on; `MISSING` where it is.
-        n_missing: How many units lack each covariate.
-        numbers: Which are numbers; the others are categories.
-    """
-
-    regressors: tuple[FloatArray | BoolArray, ...]
-    classes: dict[str, CodeArray]
-    n_missing: dict[str, int]
-    numbers: frozenset[str]
-
-    def notes(self) -> list[Note]:
-        """What is missing."""
-        return [
-            Note(
-                f"{counted(n_units, 'unit')} have no {name}. They get its mean, and a covariate "
-                "that marks them.",
-                Weight.SCOPE,
-            )
-            for name, n_units in self.n_missing.items()
-            if n_units
-        ]
-
-
 def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str, ...]) -> None:
     """Raise a ParameterError unless covariates are columns of the rows that can be adjusted for."""
+    import polars as pl
+
     if len(set(covariates)) < len(covariates):
         raise ParameterError(f"A covariate is listed twice: {', '.join(covariates)}.")
-    own = release.columns
+    own, texts = release.columns, (pl.String, pl.Categorical, pl.Enum)
     reserved = (own.unit, *own.cell, *answer_columns(release), *own.debiased)
     for name in covariates:
         if name in reserved:
@@ -116,17 +89,19 @@ def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str,
             )
         if name not in schema:
             raise ParameterError(
-                f"Cannot adjust for {name!r}: there is no such column.{did_you_mean(name, schema)}"
+                f"Cannot adjust for {name!r}: no such column.{did_you_mean(name, schema)}"
             )
-        if not (is_number(schema[name]) or _is_category(schema[name])):
+        if not (is_number(schema[name]) or isinstance(schema[name], texts)):
             raise ParameterError(
                 f"Cannot adjust for {name!r}: its type is {schema[name]}. Fix: convert it to "
                 "numbers or text."
             )
 
 
-def read_covariates(rows: pl.DataFrame, covariates: tuple[str, ...]) -> Covariates:
-    """The columns of a regression.
+def read_covariates(
+    rows: pl.DataFrame, covariates: tuple[str, ...]
+) -> tuple[tuple[FloatArray | BoolArray, ...], dict[str, CodeArray]]:
+    """The columns of a regression, and the values of each covariate as a few classes.
 
     A number is one column. A category is an indicator of each value but the most frequent. Where
     values are missing, a number is its mean, and one more column says that it is missing.
@@ -141,11 +116,10 @@ def read_covariates(rows: pl.DataFrame, covariates: tuple[str, ...]) -> Covariat
     """
     import polars as pl
 
-    numbers = frozenset(name for name in covariates if is_number(rows.schema[name]))
     regressors: list[FloatArray | BoolArray] = []
     classes = {}
     for name in covariates:
-        if name in numbers:
+        if is_number(rows.schema[name]):
             values = unnamed(rows[name]).cast(pl.Float64).fill_null(np.nan).to_numpy()
             classes[name], terms = _classes(values), _of_number(values)
         else:
@@ -157,12 +131,7 @@ def read_covariates(rows: pl.DataFrame, covariates: tuple[str, ...]) -> Covariat
                 f"Cannot adjust for {name!r}: every released unit lacks it. Fix: remove it."
             )
         regressors += terms
-    return Covariates(
-        regressors=tuple(regressors),
-        classes=classes,
-        n_missing={name: int((one == MISSING).sum()) for name, one in classes.items()},
-        numbers=numbers,
-    )
+    return tuple(regressors), classes
 
 
 def is_number(kind: pl.DataType) -> bool:
@@ -172,16 +141,10 @@ def is_number(kind: pl.DataType) -> bool:
     return kind.is_numeric() or kind == pl.Boolean
 
 
-def _is_category(kind: pl.DataType) -> bool:
-    import polars as pl
-
-    return isinstance(kind, pl.String | pl.Categorical | pl.Enum)
-
-
 def _classes(numbers: FloatArray) -> CodeArray:
     """Numbers as a few classes in their order; `MISSING` where they are not finite.
 
-    Some rows, far apart, tell where to divide: how large classes are need not be exact.
+    Some rows, far apart, decide where to divide: how large classes are need not be exact.
     """
     known = np.isfinite(numbers)
     some = numbers if known.all() else numbers[known]
@@ -279,20 +242,25 @@ def _alike(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RowsBySegment:
-    """Rows of a question with the columns of a regression, cut by one dimension at a time.
+    """Rows of a question with the columns of a regression, by one dimension at a time.
 
     Segments of a dimension are asked for one after another, so its cut is kept until the next.
 
     Attributes:
-        given: What is known of the rows.
+        regressors: The columns that have a slope: numbers, and indicators as truth values; axes
+            `[row]` of each.
+        classes: The values of each covariate as a few classes, from 1 on; `MISSING` where it is.
+        numbers: Which are numbers; the others are categories.
         rows: Responses, and the columns of dimensions; axes `[row]`.
-        profiles: What profiles are of.
+        profiles: How profiles are made.
         n_responses: How many responses there can be.
         entries: The entry of each row, among all that there can be: its profile times the number of
             responses, plus its response; axes `[row]`.
     """
 
-    given: Covariates
+    regressors: tuple[FloatArray | BoolArray, ...]
+    classes: dict[str, CodeArray]
+    numbers: frozenset[str]
     rows: pl.DataFrame
     profiles: Profiles
     n_responses: int
@@ -311,7 +279,7 @@ class RowsBySegment:
 
         Args:
             rows: All rows, in their order.
-            request: What to cut by and to adjust for.
+            request: What to segment by and to adjust for.
             profiling: What profiles follow from.
             every: Counted rows, question by question.
 
@@ -320,7 +288,8 @@ class RowsBySegment:
             ParameterError: If a covariate has too many categories.
         """
         release, rows = profiling.release, profiling.held_out(rows)
-        given = read_covariates(rows, request.covariates)
+        regressors, classes = read_covariates(rows, request.covariates)
+        numbers = frozenset(name for name in request.covariates if is_number(rows.schema[name]))
         names = (*profiling.names, *answer_columns(release))
         values, groups = group_rows(rows, names)  # rows by what decides their entry
         rows = rows.select(columns((*dimension_columns(request.known), RESPONSE)))
@@ -334,7 +303,9 @@ class RowsBySegment:
             entries = held.add_profiles(values)[PROFILE].to_numpy() * n_responses + read
             found.append(
                 cls(
-                    given=given,
+                    regressors=regressors,
+                    classes=classes,
+                    numbers=numbers,
                     rows=rows,
                     profiles=held.profiles,
                     n_responses=n_responses,
@@ -342,6 +313,18 @@ class RowsBySegment:
                 )
             )
         return found
+
+    def notes(self) -> list[Note]:
+        """What is missing."""
+        return [
+            Note(
+                f"{counted(int((classes == MISSING).sum()), 'id')} have no {name}. They get its "
+                "mean, and a covariate that marks them.",
+                Weight.SCOPE,
+            )
+            for name, classes in self.classes.items()
+            if (classes == MISSING).any()
+        ]
 
     def pieces(self, segment: Segment, counted: ResponseCounts) -> Callable[[int], Iterator[Piece]]:
         """What gives the rows of a segment and an arm, piece by piece.
@@ -356,7 +339,7 @@ class RowsBySegment:
 
         def of_arm(arm: int) -> Iterator[Piece]:
             for rows in cut.rows(segment, arm):
-                columns = np.stack([one[rows] for one in self.given.regressors])
+                columns = np.stack([one[rows] for one in self.regressors])
                 yield found[self.entries[rows]], columns.astype(np.float64, copy=False)
 
         return of_arm
@@ -380,7 +363,7 @@ class RowsBySegment:
         import polars as pl
 
         found = []
-        for name, classes in self.given.classes.items():
+        for name, classes in self.classes.items():
             rows = pl.LazyFrame({"values": classes, "entries": self.entries})
             counted = rows.group_by(pl.all()).len().collect(engine="streaming")
             entries = counted["entries"].to_numpy().astype(np.int64)

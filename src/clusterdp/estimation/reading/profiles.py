@@ -3,12 +3,13 @@
 Units of a profile are in the same cell, fold and groups. Estimates read released rows as sums over
 profiles, so that fifty million rows become as many numbers as there are profiles.
 
-Which profile released rows are of.
+Which profile released rows belong to.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,15 +25,13 @@ from clusterdp.rows.value_codes import ValueCodes
 from clusterdp.spec.columns import FOLD, RESPONSE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import polars as pl
     from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profiles:
-    """Which cell, fold and groups each profile is of; axes of arrays `[profile]`.
+    """The cell, fold and groups of each profile; axes of arrays `[profile]`.
 
     Attributes:
         cells: Places in a flat `[cluster, arm]` array.
@@ -53,10 +52,8 @@ class Profiles:
     @classmethod
     def from_layout(cls, layout: Layout) -> Profiles:
         """Every cell as a profile: where no sum distinguishes more."""
-        n_clusters, n_arms = layout.sizes.shape
-        sizes = layout.sizes.ravel()
-        cells = np.arange(sizes.size)
-        return cls(cells=cells, sizes=sizes, shape=(n_clusters, n_arms), folds=None, groups={})
+        cells, sizes = np.arange(layout.sizes.size), layout.sizes.ravel()
+        return cls(cells=cells, sizes=sizes, shape=layout.sizes.shape, folds=None, groups={})
 
     @property
     def arms(self) -> IntArray:
@@ -84,9 +81,7 @@ class Profiles:
         n_cells = self.shape[0] * self.shape[1]
         if np.array_equal(self.cells, np.arange(n_cells)):
             return np.asarray(terms, np.float64).reshape(*terms.shape[:-1], *self.shape)
-        flat = terms.reshape(-1, terms.shape[-1])
-        sums = np.stack([np.bincount(self.cells, row, n_cells) for row in flat])
-        return np.asarray(sums, np.float64).reshape(*terms.shape[:-1], *self.shape)
+        return sums_by(self.cells, terms, n_cells).reshape(*terms.shape[:-1], *self.shape)
 
 
 class ResponseCounts(NamedTuple):
@@ -103,12 +98,19 @@ class ResponseCounts(NamedTuple):
         """The units of cells; axes `[cluster, arm]`.
 
         Args:
-            profiles: What profiles are of.
+            profiles: How profiles are made.
             n_outputs: How many outputs the channel has, to count those alone who were asked.
         """
         asked = True if n_outputs is None else self.responses < n_outputs
-        sizes = np.bincount(self.profiles, self.counts * asked, len(profiles.cells))
+        sizes = sums_by(self.profiles, self.counts * asked, len(profiles.cells))
         return profiles.sum_cells(sizes).astype(np.int64)
+
+
+def sums_by(groups: IntArray, terms: FloatArray | IntArray, n_groups: int) -> FloatArray:
+    """Sums over the entries of each group; from `[..., entry]` to `[..., group]`."""
+    flat = terms.reshape(math.prod(terms.shape[:-1]), terms.shape[-1])
+    sums = [np.bincount(groups, row, n_groups) for row in flat]
+    return np.asarray(sums, np.float64).reshape(*terms.shape[:-1], n_groups)
 
 
 def spread_cells(of_cells: FloatArray, profiles: Profiles, arms: list[int]) -> FloatArray:
@@ -121,7 +123,7 @@ def spread_cells(of_cells: FloatArray, profiles: Profiles, arms: list[int]) -> F
 
 
 def times(terms: FloatArray, matrix: csr_array) -> FloatArray:
-    """A product over the last axis with a sparse matrix, whatever the axes before it."""
+    """A product over the last axis with a sparse matrix, for any axes before it."""
     flat = terms.reshape(math.prod(terms.shape[:-1]), terms.shape[-1])
     return np.asarray(flat @ matrix).reshape(*terms.shape[:-1], matrix.shape[1])
 
@@ -134,7 +136,7 @@ class Profiling:
     """What profiles are made of: as much as the published sums that are used distinguish.
 
     Attributes:
-        release: The release that rows are of.
+        release: The release of the rows.
         fold: The fold whose rows are used alone; None for all rows.
         levels: The breakdowns that sums are published of.
         names: The columns that a row's profile follows from.
@@ -154,7 +156,7 @@ class Profiling:
                 "This release has no folds. Fix: leave out fold (--fold), or ask the owner for a "
                 "release with folds=2 (--folds 2)."
             )
-        if fold is not None and fold not in range(n_folds):
+        if fold is not None and (type(fold) is not int or fold not in range(n_folds)):
             raise ParameterError(f"fold must be a number from 0 to {n_folds - 1}, got {fold!r}.")
         statistics = (one for question in release.questions for one in question.statistics)
         self.release, self.fold = release, fold
@@ -241,12 +243,10 @@ class ProfiledRows:
     def _key(self, parts: list[IntArray]) -> IntArray:
         """One number per profile, in the order of cells."""
         layout = self._profiling.release.layout
-        limits = [layout.folds, *(layout.n_groups(level) for level in self._profiling.levels)]
-        limits += [] if self._assigned is None else [len(self._assigned.values)]
-        key = parts[0]
-        for part, limit in zip(parts[1:], limits, strict=True):
-            key = key * limit + part
-        return key
+        n_groups = (layout.n_groups(level) for level in self._profiling.levels)
+        n_assigned = () if self._assigned is None else (len(self._assigned.values),)
+        limits = (layout.sizes.size, layout.folds, *n_groups, *n_assigned)
+        return np.ravel_multi_index(tuple(parts), limits)
 
 
 def _with_profiles(table: pl.DataFrame, places: IntArray) -> pl.DataFrame:

@@ -1,15 +1,15 @@
-"""What an analyst asks for, whatever the metric: what to compare, to cut by and to adjust for."""
+"""What an analyst asks for, for any metric: what to compare, to segment by and to adjust for."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clusterdp._named import columns
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError, did_you_mean
-from clusterdp.estimation.effects.effect import Estimator
-from clusterdp.estimation.effects.text import Segment
-from clusterdp.estimation.reading.clusters import ClusterInversion
+from clusterdp.estimation.effects.effect import Estimator, Segment
+from clusterdp.estimation.reading.clusters import PUBLIC_CLUSTERS, ClusterInversion
 from clusterdp.estimation.reading.rows import MATCHED
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.finite import OutcomeSpace
@@ -17,8 +17,6 @@ from clusterdp.published.release import Release
 from clusterdp.published.rows import answer_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
     import polars as pl
 
 
@@ -87,7 +85,7 @@ class ExposureRequest(NamedTuple):
 
 
 class EstimateRequest(NamedTuple):
-    """What to estimate, whatever the metric.
+    """What to estimate, for any metric.
 
     Attributes:
         layout: The cells, with the control to compare with.
@@ -97,11 +95,11 @@ class EstimateRequest(NamedTuple):
         level: The confidence level.
         table: The analyst's frame, of any library; None if only passthrough columns are used.
         on: The column of ids in that frame; the release's own name by default.
-        dimensions: The columns to cut by, see `parse_dimensions`.
+        dimensions: The columns to segment by, see `parse_dimensions`.
         differences: What segments are compared with; None if with nothing.
         covariates: The columns to adjust for.
         exposure: The exposure; None without one.
-        inversion: What units count by noisy labels, where clusters are private; else None.
+        inversion: What units count by noisy labels, where clusters are private.
     """
 
     layout: Layout
@@ -115,63 +113,75 @@ class EstimateRequest(NamedTuple):
     differences: Differences | None = None
     covariates: tuple[str, ...] = ()
     exposure: ExposureRequest | None = None
-    inversion: ClusterInversion | None = None
+    inversion: ClusterInversion = PUBLIC_CLUSTERS
 
     def check(self, randomization_unit: str | None) -> None:
         """Raise a ParameterError if what is asked for does not go together, or with the release."""
-        cuts, exposure = (*self.dimensions, self.covariates), self.exposure
-        if exposure is not None and any(exposure.name in names for names in cuts):
-            raise ParameterError(
-                f"exposure {exposure.name!r} depends on treatment, so it cannot be a segment or a "
-                "covariate. Fix: leave it out of by and adjust (--by, --adjust)."
-            )
-        if self.table is not None and not self.is_of_rows:
-            raise ParameterError(
-                "A segments table was given, and no column to segment by. Fix: add by=... (--by)."
-            )
-        self._check_inversion(randomization_unit)
-        if self.covariates and randomization_unit is not None:
-            raise ParameterError(
-                "Whole groups were randomized, and adjusted effects have no valid CIs there. Fix: "
-                "leave out adjust (--adjust)."
-            )
-        if self.differences and not self.dimensions:
-            raise ParameterError(
-                "differences compares segments, and no column to segment by was given. Fix: add "
-                "by=... (--by)."
-            )
-
-    def _check_inversion(self, randomization_unit: str | None) -> None:
-        """Raise a ParameterError if something is asked for that private clusters do not tell."""
-        if self.inversion is None:
-            return
+        exposure = None if self.exposure is None else self.exposure.name
         column, is_weighted = self.inversion.column, self.inversion.probs is not None
-        by_group = any(column in dimension for dimension in self.dimensions)
-        if is_weighted and self.estimator == "unstratified":
-            raise ParameterError(
-                "Arms have different probabilities in private clusters, so unstratified means are "
-                "biased. Fix: leave out estimator='unstratified' (--unstratified)."
-            )
-        if (by_group or is_weighted) and (self.covariates or randomization_unit or self.exposure):
-            raise ParameterError(
-                f"Effects that are weighted by noisy clusters ({column!r}) cannot be adjusted, "
-                "complier effects, or effects of a randomization unit. Fix: leave out adjust, "
-                "exposure or by."
-            )
-        if by_group and self.differences:
-            raise ParameterError(
-                f"True clusters of {column!r} are private, so their effects cannot be compared "
-                "with each other. Fix: leave out differences (--differences)."
-            )
+        by_cluster = any(column in names for names in self.dimensions)
+        refused = (
+            (
+                any(exposure in names for names in (*self.dimensions, self.covariates)),
+                (
+                    f"exposure {exposure!r} depends on treatment, so it cannot be a segment or a "
+                    "covariate. Fix: leave it out of by and adjust (--by, --adjust)."
+                ),
+            ),
+            (
+                self.table is not None and not self.is_of_rows,
+                "A segments table was given, and no column to segment by. Fix: add by=... (--by).",
+            ),
+            (
+                is_weighted and self.estimator == "unstratified",
+                (
+                    "Arms have different probabilities in private clusters, so unstratified means "
+                    "are biased. Fix: leave out estimator='unstratified' (--unstratified)."
+                ),
+            ),
+            (
+                (by_cluster or is_weighted)
+                and bool(self.covariates or randomization_unit or exposure),
+                (
+                    f"Effects that are weighted by noisy clusters ({column!r}) cannot be adjusted, "
+                    "complier effects, or effects of a randomization unit. Fix: leave out adjust, "
+                    "exposure or by."
+                ),
+            ),
+            (
+                by_cluster and self.differences,
+                (
+                    f"True clusters of {column!r} are private, so their effects cannot be compared "
+                    "with each other. Fix: leave out differences (--differences)."
+                ),
+            ),
+            (
+                self.covariates and randomization_unit is not None,
+                (
+                    "Whole groups were randomized, and adjusted effects have no valid CIs there. "
+                    "Fix: leave out adjust (--adjust)."
+                ),
+            ),
+            (
+                self.differences and not self.dimensions,
+                (
+                    "differences compares segments, and no column to segment by was given. Fix: "
+                    "add by=... (--by)."
+                ),
+            ),
+        )
+        for is_refused, text in refused:
+            if is_refused:
+                raise ParameterError(text)
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether anything is asked for that only rows tell."""
+        """Whether anything is asked for that only rows identify."""
         return bool(self.dimensions or self.covariates or self.exposure)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every column to cut by or to adjust for."""
+        """Every column to segment by or to adjust for."""
         return (*dimension_columns(self.known), *self.covariates)
 
     @property
@@ -181,8 +191,7 @@ class EstimateRequest(NamedTuple):
 
     def known_of(self, dimension: tuple[str, ...]) -> tuple[str, ...]:
         """The columns of a dimension that are known of units."""
-        private = None if self.inversion is None else self.inversion.column
-        return tuple(name for name in dimension if name != private)
+        return tuple(name for name in dimension if name != self.inversion.column)
 
     def cut(
         self, tables: list[pl.DataFrame], dimension: tuple[str, ...]
@@ -191,12 +200,12 @@ class EstimateRequest(NamedTuple):
         known = self.known_of(dimension)
         parts = _cut(holding(tables, known), known) if known else [((), tables[0])]
         for segment, part in parts:
-            if len(known) == len(dimension) or self.inversion is None:
+            if known == dimension:
                 yield segment, part
                 continue
             for group in self.inversion.groups:
-                values = {**dict(segment), self.inversion.column: group}
-                yield tuple((name, values[name]) for name in dimension), part
+                of_known = dict(segment)
+                yield tuple((name, of_known.get(name, group)) for name in dimension), part
 
     @property
     def finest(self) -> list[tuple[str, ...]]:
@@ -212,7 +221,7 @@ class EstimateRequest(NamedTuple):
 
 
 def parse_dimensions(by: Any, release: Release) -> tuple[tuple[str, ...], ...]:
-    """What to cut by: each entry a column, or several that are crossed (`"tier,region"`).
+    """What to segment by: each entry a column, or several that are crossed (`"tier,region"`).
 
     A name that the release has itself is never split. Repeated entries count once.
     """
@@ -240,7 +249,7 @@ def parse_column_names(parameter: str, names: Any) -> tuple[str, ...]:
 def check_dimensions(
     schema: pl.Schema, dimensions: list[tuple[str, ...]], release: Release
 ) -> None:
-    """Raise a ParameterError unless segments can be cut by every column."""
+    """Raise a ParameterError unless every column can define segments."""
     columns = release.columns
     answers = (*answer_columns(release), *columns.debiased)
     reserved = {columns.unit, columns.arm, *answers, MATCHED}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns, unnamed
 from clusterdp._text import counted
-from clusterdp.errors import DataError, did_you_mean
+from clusterdp.errors import DataError, did_you_mean, nearest_first
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.published.release import Release
 from clusterdp.published.rows import scan_units
@@ -16,9 +17,6 @@ from clusterdp.rows.frames import column_names, evaluated, read_frame
 from clusterdp.rows.value_codes import plain_column
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    import narwhals as nw
     import polars as pl
 
 
@@ -46,7 +44,7 @@ def join_notes(
         n_nulls: Of the units in both, those without a value in a column.
     """
     n_ids, n_without, n_repeated = size
-    unmatched = f"{n_units - n_matched:,} of {n_units:,} released units are not in"
+    unmatched = f"{n_units - n_matched:,} of {n_units:,} released ids are not in"
     texts = [
         (
             n_matched < n_units,
@@ -63,7 +61,7 @@ def join_notes(
         ),
     ]
     texts += [
-        (n, f"{n:,} units of the segments table have no {name}. They are in no segment by {name}.")
+        (n, f"{n:,} ids of the segments table have no {name}. They are in no segment by {name}.")
         for name, n in n_nulls.items()
     ]
     return [Note(text, Weight.SCOPE) for is_so, text in texts if is_so]
@@ -81,7 +79,7 @@ def read_table(
         release: The release.
         segments: A frame of any library, or the path of a file.
         on: Its column of ids; that of the release by default.
-        used: The columns to cut by and to adjust for, of either.
+        used: The columns to segment by and to adjust for, of either.
 
     Raises:
         DataError: If there is no such column of ids.
@@ -95,7 +93,7 @@ def read_table(
     if key not in there:
         raise DataError(
             f"The segments table has no column {key!r} of ids.{did_you_mean(key, there)} Fix: name "
-            "it with on (--on)."
+            f"it with on (--on). The table has {nearest_first(key, there)}."
         )
     if key != unit and unit in there:
         raise DataError(
@@ -154,30 +152,22 @@ def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
     import narwhals as nw
     import polars as pl
 
-    frame = _with_text_categories(read_frame(segments, "segments", names)[names])
+    frame = read_frame(segments, "segments", names)[names]
+    if frame.implementation.is_pandas():
+        # Categories that are no text, such as intervals of `cut`, become text, and keep their
+        # order. Other libraries have no such categories.
+        native, texts = nw.to_native(frame), {}
+        for name, kind in native.dtypes.items():
+            if kind == "category" or str(kind).startswith("interval"):
+                values = native[name] if kind == "category" else native[name].astype("category")
+                ordered = values if kind == "category" else values.cat.as_ordered()
+                texts[name] = ordered.cat.rename_categories(str)
+        frame = nw.from_native(native.assign(**texts), eager_only=True)
     return frame.to_polars().with_columns(
         column(name).cast(pl.Enum(kind.categories))
         for name, kind in frame.schema.items()
         if isinstance(kind, nw.Enum)
     )
-
-
-def _with_text_categories(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-    """The same; categories of pandas that are no text, such as intervals of `cut`, become text.
-
-    Other libraries have no such categories. Their order stays.
-    """
-    import narwhals as nw
-
-    if not frame.implementation.is_pandas():
-        return frame
-    native, texts = nw.to_native(frame), {}
-    for name, kind in native.dtypes.items():
-        if kind == "category" or str(kind).startswith("interval"):
-            values = native[name] if kind == "category" else native[name].astype("category")
-            ordered = values if kind == "category" else values.cat.as_ordered()
-            texts[name] = ordered.cat.rename_categories(str)
-    return nw.from_native(native.assign(**texts), eager_only=True)
 
 
 def check_joinable(units: pl.Schema, release: Release, table: pl.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,10 @@ from clusterdp._arrays import IntArray
 from clusterdp._named import columns, unnamed
 from clusterdp._text import counted
 from clusterdp.errors import DataError, ParameterError
+from clusterdp.estimation.effects.effect import Segment
 from clusterdp.estimation.effects.notes import Note
-from clusterdp.estimation.effects.text import Segment
 from clusterdp.estimation.reading._leaks import ColumnCounts, check_leaks
-from clusterdp.estimation.reading.covariates import RowsBySegment, check_covariates
+from clusterdp.estimation.reading.covariates import RowsBySegment, check_covariates, is_number
 from clusterdp.estimation.reading.profiles import (
     PROFILE,
     ProfiledRows,
@@ -49,8 +50,6 @@ from clusterdp.published.rows import (
 from clusterdp.spec.columns import RESPONSE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import polars as pl
 
 
@@ -101,11 +100,11 @@ def read_rows(release: Release, request: EstimateRequest) -> list[RowCounts]:
 
     Args:
         release: A release of rows.
-        request: What to cut by, and which published sums are used.
+        request: What to segment by, and which published sums are used.
 
     Raises:
         DataError: If the analyst's table does not fit the release.
-        ParameterError: If there is no such column to cut by or to adjust for.
+        ParameterError: If there is no such column to segment by or to adjust for.
     """
     profiling = Profiling(release, request)
     public = profiling.names
@@ -133,64 +132,48 @@ def _pass_rows(
 
     Args:
         release: The release.
-        request: What to cut by and to adjust for.
-        public: The columns to count by, whatever is cut.
+        request: What to segment by and to adjust for.
+        public: The columns to count by, for any segments.
 
     Returns:
         Rows counted as each question reads them, by each of the finest dimensions; the rows
         themselves in their order, if anything is adjusted for; and what the analyst's table has.
     """
-    if request.table is None and not request.names and not request.dimensions:
-        if request.exposure is not None:
-            request.exposure.check(release, ())
+    import polars as pl
+
+    table = None
+    if request.table is not None:
+        table = read_table(release, request.table, request.on, request.used)
+    if request.exposure is not None:
+        request.exposure.check(release, () if table is None else table.columns)
+    if table is None and not request.names and not request.dimensions:
         return [[counts] for counts in count_released(release, public)], None, None
-    flags = () if request.table is None else (MATCHED,)
+    flags = () if table is None else (MATCHED,)
     answers = answer_columns(release)
     several = [tuple(dict.fromkeys((*one, *flags, *public, *answers))) for one in request.finest]
     units = scan_units(release)
-    table = (
-        None
-        if request.table is None
-        else read_table(release, request.table, request.on, request.used)
-    )
-    _check(units.collect_schema(), release, request, table)
+    schema = units.collect_schema()
+    if table is not None:
+        check_joinable(schema, release, table)
+        schema = pl.Schema({**table.schema, **schema, MATCHED: pl.Boolean()})
+    check_dimensions(schema, request.known, release)
+    check_covariates(schema, release, request.covariates)
     if request.covariates:
         units = units.with_row_index(_ROW)
     parts, size, rows = [units], None, None
     if table is not None:
         parts, size = join_table(units, table, request.on or release.columns.unit)
     if request.covariates:
-        # A regression reads rows several times. What they were joined to is let go.
+        # A regression reads rows several times, in the order of the release, as sums of floats
+        # depend on it. What they were joined to is let go.
         names = dict.fromkeys((*(name for one in several for name in one), *request.covariates))
-        rows = _in_order(parts, [*names])
+        texts = pl.selectors.string().cast(pl.Categorical(pl.Categories.random()))
+        held = [one.select(_ROW, columns(names)).with_columns(texts) for one in parts]
+        rows = pl.concat(map(collect_rows, held)).sort(_ROW).drop(_ROW)
         parts = [rows.lazy()]
         del table
     counted = [by_question(one, release) for one in count_rows(parts, several)]
     return [list(tables) for tables in zip(*counted, strict=True)], rows, size
-
-
-def _in_order(parts: list[pl.LazyFrame], names: list[str]) -> pl.DataFrame:
-    """Some columns of rows, in the order of the release: sums of floats depend on it."""
-    import polars as pl
-
-    texts = pl.selectors.string().cast(pl.Categorical(pl.Categories.random()))
-    held = [collect_rows(one.select(_ROW, columns(names)).with_columns(texts)) for one in parts]
-    return pl.concat(held).sort(_ROW).drop(_ROW)
-
-
-def _check(
-    schema: pl.Schema, release: Release, request: EstimateRequest, table: pl.DataFrame | None
-) -> None:
-    """Check that rows and the analyst's table have what is asked for, and can be joined."""
-    import polars as pl
-
-    if request.exposure is not None:
-        request.exposure.check(release, () if table is None else table.columns)
-    if table is not None:
-        check_joinable(schema, release, table)
-        schema = pl.Schema({**table.schema, **schema, MATCHED: pl.Boolean()})
-    check_dimensions(schema, request.known, release)
-    check_covariates(schema, release, request.covariates)
 
 
 def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of a question
@@ -205,9 +188,9 @@ def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of
 
     Args:
         release: The release.
-        request: What to cut by.
+        request: What to segment by.
         question: The question.
-        tables: Rows counted by responses, and by what the finest dimensions cut by.
+        tables: Rows counted by responses, and by the columns of the finest dimensions.
         found: The first of these with profiles.
         covariates: The rows with what is adjusted for; None if nothing is.
     """
@@ -326,7 +309,7 @@ def known_exposures(table: pl.DataFrame, column: str) -> pl.Series:
 
     exposures = unnamed(table[column])
     rule = f"exposure {column!r} must be 0 or 1 for every released unit"
-    if not (exposures.dtype.is_numeric() or exposures.dtype == pl.Boolean):
+    if not is_number(exposures.dtype):
         raise DataError(f"{rule}, and its type is {exposures.dtype}. Fix: convert it to numbers.")
     n_missing = int(table[COUNT].filter(exposures.is_null()).sum())
     if n_missing:

@@ -6,7 +6,7 @@ Both have the same parts, and the same numbers as the text for terminals.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,23 +27,18 @@ from clusterdp.document.model import (
     Document,
     Items,
     Paragraph,
+    Part,
     Section,
     Table,
     strong,
 )
 from clusterdp.document.scales import Linear
-from clusterdp.estimation.effects.text import plain_label
+from clusterdp.document.text import Column
+from clusterdp.estimation.effects.effect import Effect, plain_label
+from clusterdp.estimation.effects.findings import ArmDistribution, Findings
 from clusterdp.estimation.report import sentences, tables
-from clusterdp.estimation.report.forest_table import filter_tables
-from clusterdp.estimation.report.numbers import MetricNumbers, lift_ci_text, lift_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from clusterdp.document.model import Part
-    from clusterdp.document.text import Column
-    from clusterdp.estimation.effects.effect import Effect
-    from clusterdp.estimation.effects.findings import ArmDistribution, Findings
+from clusterdp.estimation.report.forest import filter_tables
+from clusterdp.estimation.report.tables import MetricNumbers, lift_ci_text, lift_text
 
 _DOCUMENT = "clusterdp.document"
 # Lines that can be distinguished in a chart.
@@ -79,7 +74,7 @@ def _document(estimate: Findings) -> Document:
     ]
     footer = f"clusterdp {__version__}."
     if estimate.guarantee is not None:
-        footer = f"{estimate.guarantee.statement().formal} {footer}"
+        footer = f"{estimate.guarantee.statement(estimate.origin.unit).formal} {footer}"
     shown = [section for section in sections if section.parts]
     return Document(sentences.title(estimate), shown, footer)
 
@@ -89,25 +84,24 @@ def _summary(estimate: Findings) -> list[Part]:
     parts: list[Part] = [Paragraph(" ".join(sentences.lead(estimate)), "lead")]
     if not estimate.effects:
         parts = [Paragraph(f"{sentences.heading(estimate)}.", "lead")]
+    warned = [f"{strong('Warning:')} {text}" for text in estimate.warnings]
     if estimate.guarantee is None:
-        text = (
-            f"{strong('These numbers are true outcomes and are not private.')} Do not share them."
-        )
-        parts.append(Paragraph(text, "box warned"))
+        start = strong("These numbers are true outcomes and are not private.")
+        warned.insert(0, f"{start} Do not share them.")
     else:
-        parts.append(
-            Paragraph(
-                "Computed from a published release only: no raw data was used. The release has "
-                f"{estimate.guarantee.statement().budget}."
-            )
-        )
+        text = "Computed from a published release only: no raw data was used. The release has "
+        stated = estimate.guarantee.statement(estimate.origin.unit)
+        parts.append(Paragraph(f"{text}{stated.budget}."))
     arms = (
-        f"{sentences.arm_label(estimate, arm)} ({size:,})"
-        for arm, size in estimate.origin.arm_sizes
+        f"{tables.arm_label(estimate, arm)} ({size:,})" for arm, size in estimate.origin.arm_sizes
     )
-    about = f"{estimate.origin.in_short()}. Units per arm: {', '.join(arms)}."
-    warned = [Paragraph(f"{strong('Warning:')} {text}", "box warned") for text in estimate.warnings]
-    return [*parts, *warned, Paragraph(about, "soft")]
+    units = estimate.origin.units
+    about = f"{estimate.origin.in_short()}. {units.capitalize()} per arm: {', '.join(arms)}."
+    return [
+        *parts,
+        *(Paragraph(text, "box warned") for text in warned),
+        Paragraph(about, "soft"),
+    ]
 
 
 def _overall(estimate: Findings) -> list[Part | Section]:
@@ -117,7 +111,7 @@ def _overall(estimate: Findings) -> list[Part | Section]:
         return []
     reported = sentences.reported_overall(estimate)
     parts: list[Part | Section] = [*_figure(estimate, reported)]
-    control = sentences.arm_label(estimate, reported[0].of.control)
+    control = tables.arm_label(estimate, reported[0].of.control)
     parts.append(_table(f"Effects vs {control}", tables.first_columns(estimate, reported)))
     found = [
         *sentences.significance(estimate),
@@ -126,18 +120,16 @@ def _overall(estimate: Findings) -> list[Part | Section]:
     ]
     parts.append(Paragraph(" ".join(filter(None, found))))
     parts += _listed(sentences.bound_sentences(estimate))
-    more = [
-        _table(name, columns)
-        for name, columns in zip(
-            ("Precision", "Multiple testing"), tables.more_columns(estimate, effects), strict=False
-        )
-    ]
+    more: list[Part | Section] = []
     if any(not one.to_report for one in effects):
-        more.insert(
-            0, _table("With and without adjustment", tables.first_columns(estimate, effects))
-        )
-    correction = [Paragraph(text) for text in [sentences.correction_sentence(estimate)] if text]
-    return [*parts, Section("All columns", [*more, *correction], is_folded=True)]
+        columns = tables.first_columns(estimate, effects)
+        more.append(_table("With and without adjustment", columns))
+    names = ("Precision", "Multiple testing")
+    every = zip(names, tables.more_columns(estimate, effects), strict=False)
+    more += [_table(name, columns) for name, columns in every]
+    correction = sentences.correction_sentence(estimate)
+    more += [Paragraph(correction)] if correction else []
+    return [*parts, Section("All columns", more, is_folded=True)]
 
 
 def _figure(estimate: Findings, effects: Sequence[Effect]) -> list[Chart]:
@@ -149,7 +141,7 @@ def _figure(estimate: Findings, effects: Sequence[Effect]) -> list[Chart]:
         return [_interval_chart(estimate, intervals, "lift in %", f"Lift of {what}")]
     charts = []
     for metric in estimate.metrics:
-        numbers = MetricNumbers.from_effects(estimate, metric)
+        numbers = MetricNumbers(estimate, metric)
         intervals = [
             tables.to_interval(one, numbers, estimate.level, _label(estimate, one))
             for one in effects
@@ -163,7 +155,7 @@ def _figure(estimate: Findings, effects: Sequence[Effect]) -> list[Chart]:
 def _label(estimate: Findings, effect: Effect) -> str:
     name = plain_label(effect.of.metric)
     several = tables.has_several_arms(estimate)
-    return f"{name} · {sentences.arm_label(estimate, effect.of.arm)}" if several else name
+    return f"{name} · {tables.arm_label(estimate, effect.of.arm)}" if several else name
 
 
 def _lift_interval(estimate: Findings, effect: Effect) -> Interval:
@@ -211,10 +203,10 @@ def _distributions(estimate: Findings) -> list[Part | Section]:
         overall = [
             one for one in estimate.distributions if one.outcome == outcome and not one.segment
         ]
-        (_, rows), *segments = tables.distribution_tables(
-            estimate, outcome, lambda arm: sentences.arm_label(estimate, arm)
+        (_, rows), *segments = tables.distribution_tables(estimate, outcome)
+        title = (
+            f"{estimate.origin.units.capitalize()} with {plain_label(outcome)} at or below a value"
         )
-        title = f"Units with {plain_label(outcome)} at or below a value"
         parts += [_distribution_chart(estimate, overall), Table(title, rows)]
         folded: list[Part | Section] = [
             Table(segment, each) for segment, each in segments[:_MOST_SEGMENTS]
@@ -230,7 +222,7 @@ def _distributions(estimate: Findings) -> list[Part | Section]:
 
 def _distribution_chart(estimate: Findings, overall: Sequence[ArmDistribution]) -> Chart:
     name = plain_label(overall[0].outcome)
-    arms = [sentences.arm_label(estimate, one.arm) for one in overall]
+    arms = [tables.arm_label(estimate, one.arm) for one in overall]
     lines = [
         # A line rises at every value but the first, where it begins.
         ChartLine(
@@ -243,7 +235,7 @@ def _distribution_chart(estimate: Findings, overall: Sequence[ArmDistribution]) 
         lines[:_MOST_LINES],
         Axis(name, Linear.over(overall[0].values.tolist())),
         Axis(
-            "units at or below a value",
+            f"{estimate.origin.units} at or below a value",
             Linear.over([lowest, 1.0]),
             lambda share: f"{100 * share:.4g}%",
         ),
@@ -253,7 +245,7 @@ def _distribution_chart(estimate: Findings, overall: Sequence[ArmDistribution]) 
             for arm, one in zip(arms, overall, strict=True)
         ),
     )
-    return Chart(drawing, f"Share of units with {name} at or below a value.")
+    return Chart(drawing, f"Share of {estimate.origin.units} with {name} at or below a value.")
 
 
 def _segments(estimate: Findings) -> list[Section]:
@@ -262,7 +254,7 @@ def _segments(estimate: Findings) -> list[Section]:
     for part, left_out in filter_tables(estimate):
         about = [
             "Dots: estimates; bars: CIs; gray: not significantly different from zero.",
-            "Dashed: the effect on all units." if part.key == "segments" else "",
+            f"Dashed: the effect on all {estimate.origin.units}." if part.key == "segments" else "",
             sentences.family_sentence(estimate),
             left_out,
         ]
@@ -275,34 +267,33 @@ def _segments(estimate: Findings) -> list[Section]:
 
 def _checks(estimate: Findings) -> list[Part]:
     """One line if all checks passed; otherwise what was found."""
-    passed = [check.name.lower() for check in estimate.checks if check.verdict == "passed"]
-    if len(passed) == len(estimate.checks):
-        return (
-            [Paragraph(f"All {len(passed)} checks passed: {', '.join(passed)}.")] if passed else []
-        )
-    items = [
-        f"{strong(check.name)} ({check.verdict}): {' '.join(check.found)}"
-        for check in estimate.checks
-        if check.verdict != "passed"
-    ]
-    return [Items([*items, *([f"Passed: {', '.join(passed)}."] if passed else [])])]
+    found = [check for check in estimate.checks if check.verdict != "passed"]
+    passed = ", ".join(one.name.lower() for one in estimate.checks if one.verdict == "passed")
+    if not found:
+        n_checks = len(estimate.checks)
+        return [Paragraph(f"All {n_checks} checks passed: {passed}.")] if n_checks else []
+    items = [f"{strong(one.name)} ({one.verdict}): {' '.join(one.found)}" for one in found]
+    return [Items([*items, *([f"Passed: {passed}."] if passed else [])])]
 
 
 def _method(estimate: Findings) -> list[Part]:
     level = tables.level_text(estimate)
-    texts = [*estimate.notes]
+    how = "Means of arms are compared over all clusters together."
     if estimate.estimator == "stratified":
-        texts.append("Arms are compared within clusters, and clusters are weighted by size.")
-    else:
-        texts.append("Means of arms are compared over all clusters together.")
-    texts.append(
-        f"A {level} CI covers the true effect in {level} of experiments like this one. It includes "
-        "sampling and privacy noise. It does not cover errors in assignment or logging."
-    )
-    texts.append(
-        "“No clear effect” means not significantly different from zero. The CI shows which effects "
-        "are possible."
-    )
+        how = "Arms are compared within clusters, and clusters are weighted by size."
+    texts = [
+        *estimate.notes,
+        how,
+        (
+            f"A {level} CI covers the true effect in {level} of experiments like this one. It "
+            "includes sampling and privacy noise. It does not cover errors in assignment or "
+            "logging."
+        ),
+        (
+            "“No clear effect” means not significantly different from zero. The CI shows which "
+            "effects are possible."
+        ),
+    ]
     if estimate.segment_columns:
         texts.append(
             "Effects in segments are valid if segments were chosen without looking at outcomes, "
@@ -313,7 +304,7 @@ def _method(estimate: Findings) -> list[Part]:
 
 def _origin(estimate: Findings) -> list[Part]:
     data = "" if estimate.origin.data is None else f", from “{estimate.origin.data}”"
-    units = counted(estimate.origin.n_units, "unit")
+    units = counted(estimate.origin.n_units, estimate.origin.unit)
     citation = (
         f"{sentences.title(estimate)}{data} ({units}, {sentences.budget_text(estimate)}). "
         f"Estimated with clusterdp {__version__}."

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import plain_text
 from clusterdp.document.text import terminal_width
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Effect
+from clusterdp.estimation.effects.effect import Effect, segment_label
 from clusterdp.estimation.effects.findings import Findings
-from clusterdp.estimation.effects.text import segment_label
 from clusterdp.estimation.report.screen import estimate_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
     import polars as pl
     from matplotlib.figure import Figure
@@ -23,10 +21,10 @@ if TYPE_CHECKING:
 class Estimate(Findings):
     """Effects of every arm against control, the overall ones first.
 
-    With one treatment arm, `effect`, `std_error` and `ci` are of its overall effect. Other effects
-    are selected by metric, arm and segment: `estimate["visit"]`, `estimate["B"]`,
-    `estimate["visit", "B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate
-    as a table. `Findings` lists its attributes.
+    With one treatment arm, `effect`, `std_error` and `ci` are those of its overall effect. Other
+    effects are selected by metric, arm and segment: `estimate["visit"]`, `estimate["B"]`,
+    `estimate["visit", "B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate as
+    a table. `Findings` lists its attributes.
     """
 
     __slots__ = ()
@@ -104,12 +102,12 @@ class Estimate(Findings):
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A forest plot, which notebooks show; written to a .svg, .png or .pdf file if asked."""
-        from clusterdp.estimation.report.charts import forest_plot
+        from clusterdp.estimation.report.forest import forest_plot
 
         return forest_plot(self, path)
 
     def to_html(self) -> str:
-        """A page to share: a whole document that needs nothing beside itself."""
+        """A page to share: a whole, self-contained document."""
         from clusterdp.estimation.report.document import report_page
 
         return report_page(self)
@@ -133,9 +131,11 @@ class Estimate(Findings):
         }
         listed = {kind: list(dict.fromkeys(map(repr, each))) for kind, each in named.items()}
         if found:
-            several = next(kind for kind, each in listed.items() if len(each) > 1)
-            names = ", ".join(listed[several])
-            return f"{key!r} has several {several} ({names}); name one too: estimate[{key!r}, ...]"
+            several = {kind: each for kind, each in listed.items() if len(each) > 1}
+            has = "; ".join(f"several {kind} ({', '.join(each)})" for kind, each in several.items())
+            parts = map(repr, key if isinstance(key, tuple) else (key,))
+            example = ", ".join([*parts, *(each[0] for each in several.values())])
+            return f"{key!r} has {has}; name one too: estimate[{example}]"
         known = "; ".join(f"the {kind} are {', '.join(each)}" for kind, each in listed.items())
         return f"no effect of {key!r}; {known}"
 

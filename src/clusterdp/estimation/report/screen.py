@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from clusterdp.document.text import Column, aligned, fitted, remark, wrapped
-from clusterdp.document.text_chart import interval_lines
-from clusterdp.estimation.effects.text import plain_label
+from clusterdp.document.text import aligned, fitted, interval_lines, remark, wrapped
+from clusterdp.estimation.effects.effect import Effect, plain_label
+from clusterdp.estimation.effects.findings import Findings
 from clusterdp.estimation.report import sentences
-from clusterdp.estimation.report.numbers import MetricNumbers
 from clusterdp.estimation.report.tables import (
+    MetricNumbers,
     distribution_tables,
     first_columns,
     level_text,
@@ -18,12 +18,6 @@ from clusterdp.estimation.report.tables import (
     segment_tables,
     to_interval,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from clusterdp.estimation.effects.effect import Effect
-    from clusterdp.estimation.effects.findings import Findings
 
 # How wide a text chart is at least, and at most.
 _LEAST_CHART, _MOST_CHART = 14, 26
@@ -60,13 +54,14 @@ def _segment_blocks(estimate: Findings, width: int) -> list[list[str]]:
     tables, blocks = segment_tables(estimate), []
     for index, effects in enumerate(tables):
         lines = wrapped(sentences.segment_heading(estimate, effects), width, "  ")
-        lines += ["", *_drawn_table(estimate, effects, width), ""]
+        lines += ["", *_drawn_table(estimate, effects, width)]
         found = [sentences.segment_sentence(estimate, effects)]
         if not index:
             found.append(sentences.family_sentence(estimate))
             below = [_below(one[0], effects[0]) for one in tables[1:]]
             found += [f"Below: {', '.join(dict.fromkeys(below))}."] if below else []
-        blocks.append([*lines, *wrapped(" ".join(filter(None, found)), width)])
+        said = wrapped(" ".join(filter(None, found)), width)
+        blocks.append([*lines, "", *said] if said else lines)
     return blocks
 
 
@@ -88,7 +83,7 @@ def _drawn_table(estimate: Findings, effects: Sequence[Effect], width: int) -> l
     if hidden or len(table) != len(effects) + 1:
         return fitted(columns, width)[0]
     used = max(map(len, table)) + 3
-    numbers = MetricNumbers.from_effects(estimate, effects[0].of.metric)
+    numbers = MetricNumbers(estimate, effects[0].of.metric)
     drawn = interval_lines(
         [to_interval(effect, numbers, estimate.level) for effect in effects],
         numbers.unit,
@@ -111,13 +106,10 @@ def _distribution_blocks(estimate: Findings, width: int) -> list[list[str]]:
     """Shares of units at or below each value, by arm."""
     blocks = []
     for outcome in dict.fromkeys(one.outcome for one in estimate.distributions):
-        tables = distribution_tables(
-            estimate, outcome, lambda arm: sentences.arm_label(estimate, arm)
-        )
-        for segment, rows in tables:
+        for segment, rows in distribution_tables(estimate, outcome):
             title = (
-                f"{plain_label(outcome)}, {segment}: units at or below each value "
-                f"({level_text(estimate)} CI)"
+                f"{plain_label(outcome)}, {segment}: {estimate.origin.units} at or below each "
+                f"value ({level_text(estimate)} CI)"
             )
             blocks.append([*wrapped(title, width), *aligned(rows, width)])
     return blocks
@@ -130,18 +122,17 @@ def _more_blocks(estimate: Findings, width: int) -> list[list[str]]:
     differences = [effect for effect in estimate.effects if effect.of.against is not None]
     for effects in filter(None, (every, differences)):
         for columns in more_columns(estimate, effects):
-            table, left_out = fitted(_ranked(columns), width)
+            # A narrow terminal leaves out the last ones.
+            ranked = [
+                one if one.is_label else one._replace(rank=rank) for rank, one in enumerate(columns)
+            ]
+            table, left_out = fitted(ranked, width)
             blocks.append(table)
             hidden += left_out
     if hidden:
         text = f"Hidden at this width: {', '.join(dict.fromkeys(hidden))}. See --csv."
         blocks.append(wrapped(text, width))
     return blocks
-
-
-def _ranked(columns: Sequence[Column]) -> list[Column]:
-    """The same columns, of which a narrow terminal leaves out the last ones."""
-    return [one if one.is_label else one._replace(rank=rank) for rank, one in enumerate(columns)]
 
 
 def _sentences(estimate: Findings, width: int) -> list[str]:
@@ -162,8 +153,6 @@ def _remarks(estimate: Findings, width: int, *, verbose: bool) -> list[str]:
     if verbose:
         passed = [check for check in estimate.checks if check.verdict == "passed"]
         texts += [("passed", f"{one.name}: {' '.join(one.found)}") for one in passed]
-        texts += [("method", text) for text in estimate.method]
-        texts += [
-            ("method", text) for text in filter(None, [sentences.correction_sentence(estimate)])
-        ]
+        method = (*estimate.method, sentences.correction_sentence(estimate))
+        texts += [("method", text) for text in method if text]
     return [line for kind, text in texts for line in remark(kind, text, width)]

@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from clusterdp._text import counted, plural
-from clusterdp.estimation.effects.text import (
+from clusterdp.estimation.effects.effect import (
     NOTHING,
-    p_value_text,
+    Effect,
+    p_text,
     plain_label,
-    segment_label,
-    short_label,
 )
-from clusterdp.estimation.report.numbers import (
+from clusterdp.estimation.effects.findings import AttritionBounds, Findings
+from clusterdp.estimation.report.tables import (
     MetricNumbers,
+    arm_label,
+    has_several_arms,
+    heterogeneity_name,
+    is_significant,
+    is_word,
+    level_text,
     privacy_text,
+    reported_tests,
     shown_effect,
     shown_mean,
 )
-from clusterdp.estimation.report.tables import has_several_arms, is_significant, level_text
 from clusterdp.privacy.statement import rounded_up
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from clusterdp.estimation.effects.effect import Effect
-    from clusterdp.estimation.effects.findings import AttritionBounds, Findings
 
 # This many names are listed; more are counted.
 _MOST_NAMES = 3
+# Effects in the first sentences of a page, and metrics in its title; more are counted.
+_MOST_IN_LEAD = 4
 # Letters of the arms in a heading.
 _LONGEST = 40
+_NOT_CORRECTED = "not significant after correcting for {} tests"
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def heading(estimate: Findings) -> str:
     """`treated = 1 vs 0 (control), 120,000 units, within markets, ε = 2`."""
-    parts = [comparison(estimate, *_arms(estimate)), counted(estimate.origin.n_units, "unit")]
+    arms = dict.fromkeys(effect.of.arm for effect in estimate.effects)
+    control = estimate.effects[0].of.control if estimate.effects else None
+    compared = list(arms) or [arm for arm, _ in estimate.origin.arm_sizes]
+    units = counted(estimate.origin.n_units, estimate.origin.unit)
+    parts = [comparison(estimate, control, compared), units]
     if estimate.origin.cluster is not None:
-        within = f"within {_several(estimate.origin.cluster)}"
+        name = estimate.origin.cluster
+        is_noun = name.isascii() and name.isalpha() and name.islower() and not name.endswith("s")
+        within = f"within {plural(name) if is_noun else f'clusters ({plain_label(name)})'}"
         parts.append(within if estimate.estimator == "stratified" else "not stratified")
     return ", ".join([*parts, budget_text(estimate)])
 
@@ -60,36 +69,16 @@ def budget_text(estimate: Findings) -> str:
     return f"ε = {rounded_up(epsilon)}" + (f", δ = {rounded_up(delta)}" if delta else "")
 
 
-def _arms(estimate: Findings) -> tuple[object, list[object]]:
-    """Control, and the arms that are compared with it."""
-    if not estimate.effects:
-        return None, [arm for arm, _ in estimate.origin.arm_sizes]
-    arms = dict.fromkeys(effect.of.arm for effect in estimate.effects)
-    return estimate.effects[0].of.control, list(arms)
-
-
 def comparison(estimate: Findings, control: object, arms: Sequence[object]) -> str:
-    """`treated = 1 vs 0 (control)`; `B, C vs A (control)`."""
-    names = ", ".join(map(plain_label, arms))
-    names = names if len(names) <= _LONGEST else counted(len(arms), "arm")
-    named = all(map(_is_word, arms))
-    start = names if named else f"{plain_label(estimate.treatment)} = {names}"
-    return start if control is None else f"{start} vs {plain_label(control)} (control)"
-
-
-def arm_label(estimate: Findings, arm: object) -> str:
-    """An arm by its label; labels that are not words have the name of their column."""
-    return plain_label(arm) if _is_word(arm) else f"{plain_label(estimate.treatment)} = {arm}"
-
-
-def _is_word(arm: object) -> bool:
-    return isinstance(arm, str) and any(letter.isalpha() for letter in plain_label(arm))
-
-
-def _several(name: str) -> str:
-    """The clusters of a column: `markets`; `clusters (store_id)`."""
-    is_noun = name.isascii() and name.isalpha() and name.islower() and not name.endswith("s")
-    return plural(name) if is_noun else f"clusters ({plain_label(name)})"
+    """`treated = 1 vs 0 (control)`; `B and C vs A (control)`; `mens vs control`."""
+    names = _and(list(map(plain_label, arms)))
+    start = names if len(names) <= _LONGEST else counted(len(arms), "arm")
+    if not all(map(is_word, arms)):
+        start = f"{plain_label(estimate.treatment)} = {start}"
+    if control is None:
+        return start
+    name = plain_label(control)
+    return f"{start} vs {name}" + " (control)" * (name.lower() != "control")
 
 
 def reported_overall(estimate: Findings) -> list[Effect]:
@@ -99,85 +88,102 @@ def reported_overall(estimate: Findings) -> list[Effect]:
 
 def significance(estimate: Findings) -> list[str]:
     """Which overall effects differ from zero, corrected for each other."""
-    effects = [one for one in reported_overall(estimate) if not math.isnan(one.std_error)]
-    if not effects:
-        return []
-    clear = [one for one in effects if is_significant(one, estimate.level)]
+    effects = _tested(estimate)
     unclear = [one for one in effects if not is_significant(one, estimate.level)]
-    at = f"at {100 * (1 - estimate.level):.4g}%"
-    at += " after Holm correction" if any(one.family_size > 1 for one in effects) else ""
+    at = f"at {100 * (1 - estimate.level):.4g}%{_correction(effects)}"
     if not unclear:
-        return [f"{_all(len(clear))} significant {at}."]
-    if not clear:
-        return [_no_clear_effect(estimate, unclear), *_not_after_correction(estimate, unclear)]
-    names = ", ".join(_name(estimate, one) for one in clear)
+        return [f"{_all(len(effects))} significant {at}."] if effects else []
+    names = ", ".join(_name(estimate, one) for one in effects if one not in unclear)
+    found = [f"Significant {at}: {names}."] if names else []
     return [
-        f"Significant {at}: {names}.",
-        _no_clear_effect(estimate, unclear),
-        *_not_after_correction(estimate, unclear),
+        *found,
+        _no_clear_effect(estimate, unclear, len(effects)),
+        *(
+            f"{_name(estimate, one)}: {_NOT_CORRECTED.format(one.family_size)} "
+            f"(Holm {p_text(one.holm_p_value)})."
+            for one in unclear
+            if one.p_value < 1 - estimate.level
+        ),
     ]
 
 
-def _no_clear_effect(estimate: Findings, effects: Sequence[Effect]) -> str:
-    n_overall = len(reported_overall(estimate))
-    if len(effects) == n_overall > 1 and not has_several_arms(estimate):
-        which = "either metric" if n_overall == 2 else f"any of {n_overall} metrics"
-        return f"No clear effect on {which}."
-    names = [_name(estimate, one) for one in effects]
-    return f"No clear effect on {_listed(names, 'effect')}."
-
-
-def _not_after_correction(estimate: Findings, effects: Sequence[Effect]) -> list[str]:
+def _tested(estimate: Findings) -> list[Effect]:
+    """The reported effects on all units that have an estimate with a CI."""
     return [
-        f"{_name(estimate, one)}: not significant after correcting for {one.family_size} tests "
-        f"(Holm p = {p_value_text(one.holm_p_value)})."
-        for one in effects
-        if one.p_value < 1 - estimate.level
+        one
+        for one in reported_overall(estimate)
+        if not math.isnan(one.std_error) and one.bounds is None
     ]
 
 
-def _name(estimate: Findings, effect: Effect) -> str:
+def _no_clear_effect(estimate: Findings, unclear: Sequence[Effect], n_effects: int) -> str:
+    """On which metrics there is no clear effect, in words for few, one or all of them."""
+    names = [_name(estimate, one) for one in unclear]
+    if 1 < len(unclear) == n_effects:
+        is_of_both = n_effects == 2 and not has_several_arms(estimate)
+        return f"No clear effect{' on either metric' * is_of_both}."
+    if len(names) <= _MOST_NAMES:
+        return f"No clear effect on {_or(names)}."
+    return "No clear effect on the others."
+
+
+def _or(texts: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+
+
+def _correction(effects: Sequence[Effect]) -> str:
+    return " after Holm correction" if any(one.family_size > 1 for one in effects) else ""
+
+
+def _name(estimate: Findings, effect: Effect | AttritionBounds) -> str:
     arm = f" ({plain_label(effect.of.arm)})" if has_several_arms(estimate) else ""
     return plain_label(effect.of.metric) + arm
 
 
-def _listed(names: Sequence[str], noun: str) -> str:
-    return ", ".join(names) if len(names) <= _MOST_NAMES else counted(len(names), noun)
-
-
 def segment_sentence(estimate: Findings, effects: Sequence[Effect]) -> str:
     """In which segments there is no clear effect."""
-    known = [one for one in effects if one.of.segment and not math.isnan(one.std_error)]
+    known = [
+        one
+        for one in effects
+        if one.of.segment and not math.isnan(one.std_error) and one.bounds is None
+    ]
     unclear = [one for one in known if not is_significant(one, estimate.level)]
     if not known:
         return ""
-    is_difference = known[0].of.against is not None
+    if known[0].of.against is not None:
+        return _difference_sentence(len(known) - len(unclear), len(known))
     if not unclear:
-        each = "difference" if is_difference else "segment"
-        few = {1: f"The {each}", 2: f"Both {each}s"}
-        start = few.get(len(known), f"All {len(known):,} {each}s")
-        have = "are" if is_difference else ("have" if len(known) > 1 else "has")
-        effect = "" if is_difference else " effects" if len(known) > 1 else " effect"
-        return f"{start} {have} significant{effect}."
-    if is_difference:
-        n_clear = len(known) - len(unclear)
-        return f"{n_clear} of {counted(len(known), 'difference')} are significant."
+        few = {1: "The segment has a", 2: "Both segments have"}
+        start = few.get(len(known), f"All {len(known):,} segments have")
+        return f"{start} significant effect{'s' if len(known) > 1 else ''}."
     values = [", ".join(plain_label(value) for _, value in one.of.segment) for one in unclear]
+    if len(unclear) == len(known):
+        return "No clear effect in any segment."
     if len(values) > _MOST_NAMES:
         return f"No clear effect in {len(unclear)} of {counted(len(known), 'segment')}."
-    return f"No clear effect in {', '.join(values)}."
+    return f"No clear effect in {_or(values)}."
+
+
+def _difference_sentence(n_clear: int, n_known: int) -> str:
+    """How many differences between segments are significant."""
+    if n_clear == n_known:
+        few = {1: "The difference is", 2: "Both differences are"}
+        return f"{few.get(n_known, f'All {n_known:,} differences are')} significant."
+    if not n_clear:
+        return "No difference is significant."
+    return f"{n_clear} of {n_known:,} differences {'is' if n_clear == 1 else 'are'} significant."
 
 
 def family_sentence(estimate: Findings) -> str:
     """What p-values and simultaneous intervals of segments are corrected for."""
-    sizes = {
-        (effect.of.against is not None, effect.family_size)
-        for effect in estimate.effects
-        if effect.of.segment and effect.to_report and effect.family_size > 1
-    }
+    sizes: dict[bool, set[int]] = {}
+    for effect in estimate.effects:
+        if effect.of.segment and effect.to_report and effect.family_size > 1:
+            sizes.setdefault(effect.of.against is not None, set()).add(effect.family_size)
     parts = [
-        f"{size} {'differences' if is_difference else 'segment effects'}"
-        for is_difference, size in sorted(sizes)
+        f"{_or(list(map(str, sorted(each))))} "
+        f"{'differences' if is_difference else 'segment effects'}"
+        for is_difference, each in sorted(sizes.items())
     ]
     return f"Holm p is corrected for {' and for '.join(parts)}." if parts else ""
 
@@ -199,11 +205,13 @@ def privacy_sentence(estimate: Findings) -> str:
     parts = []
     for metric in estimate.metrics:
         effects = [one for one in estimate.effects if one.of.metric == metric and one.to_report]
+        if any(one.bounds is not None for one in effects):
+            continue
         overall = privacy_text(one.privacy_variance_share for one in effects if not one.of.segment)
         within = privacy_text(one.privacy_variance_share for one in effects if one.of.segment)
         more = f" (up to {within} in segments)" if within != NOTHING else ""
         parts.append(f"{plain_label(metric)} {overall}{more}")
-    return f"Variance due to privacy: {', '.join(parts)}."
+    return f"Variance due to privacy: {', '.join(parts)}." if parts else ""
 
 
 def adjusted_sentence(estimate: Findings) -> str:
@@ -221,36 +229,30 @@ def adjusted_sentence(estimate: Findings) -> str:
 
 def heterogeneity_sentences(estimate: Findings) -> list[str]:
     """Heterogeneity tests, each in a sentence."""
-    several = has_several_arms(estimate)
     return [
-        f"Heterogeneity test, {plain_label(test.metric)}"
-        + (f" of {plain_label(test.arm)}" if several else "")
-        + f" by {', '.join(map(plain_label, test.by))}"
-        + (" (adjusted)" if test.adjusted else "")
-        + (": effects differ" if test.p_value < 1 - estimate.level else ": no clear difference")
-        + f" (F = {test.statistic:.4g}, p = {p_value_text(test.p_value)})."
-        for test in estimate.tests
+        f"Heterogeneity test, {heterogeneity_name(estimate, test, ' of ')}: "
+        + ("effects differ" if test.p_value < 1 - estimate.level else "no clear difference")
+        + f" (F = {test.statistic:.4g}, {p_text(test.p_value)})."
+        for test in reported_tests(estimate)
     ]
 
 
 def bound_sentences(estimate: Findings) -> list[str]:
     """Lee bounds, each in two sentences."""
-    return [_bounds(estimate, one) for one in estimate.bounds]
-
-
-def _bounds(estimate: Findings, one: AttritionBounds) -> str:
-    show = MetricNumbers.from_effects(estimate, one.of.metric)
-    arm = f" ({plain_label(one.of.arm)})" if has_several_arms(estimate) else ""
-    text = (
-        f"Lee bounds for {plain_label(one.of.metric)}{arm}: {show.effect(one.low)} to "
-        f"{show.effect(one.high)} ({one.level:.0%} CI {show.show(one.limits[0])} to "
-        f"{show.show(one.limits[1])}), assuming the arm moves response in one direction only."
-    )
-    if one.from_ends:
-        text += " They use the declared range, because this release has no distribution."
-    if one.widened:
-        text += " They were widened to include the estimated effect."
-    return text
+    texts = []
+    for one in estimate.bounds:
+        show = MetricNumbers(estimate, one.of.metric)
+        text = (
+            f"Lee bounds for {_name(estimate, one)}: {show.effect(one.low)} to "
+            f"{show.effect(one.high)} ({one.level:.0%} CI {show.show(one.limits[0])} to "
+            f"{show.show(one.limits[1])}), assuming the arm moves response in one direction only."
+        )
+        if one.from_ends:
+            text += " They use the declared range, because this release has no distribution."
+        if one.widened:
+            text += " They were widened to include the estimated effect."
+        texts.append(text)
+    return texts
 
 
 def effect_sentences(estimate: Findings) -> list[str]:
@@ -259,12 +261,25 @@ def effect_sentences(estimate: Findings) -> list[str]:
 
 
 def lead(estimate: Findings) -> list[str]:
-    """The answer in up to three sentences: the first metric, the others, how sure they are."""
+    """The answer in a few sentences: the first metric, the others, how sure they are.
+
+    Of many effects it has those on the first metric, and leads to the others.
+    """
     effects = reported_overall(estimate)
-    if has_several_arms(estimate) or not effects or math.isnan(effects[0].std_error):
-        return [*effect_sentences(estimate), _certainty(estimate)]
+    all_below = f"All {len(effects)} effects are below."
+    are_plain = all(one.bounds is None for one in effects)
+    is_plain = bool(effects) and are_plain and not math.isnan(effects[0].std_error)
+    if has_several_arms(estimate) or not is_plain:
+        found = effect_sentences(estimate)
+        certainty = list(filter(None, [_certainty(estimate)]))
+        if len(effects) <= _MOST_IN_LEAD:
+            return [*found, *certainty]
+        n_first = sum(one.of.metric == effects[0].of.metric for one in effects)
+        return [*found[: min(n_first, _MOST_IN_LEAD)], *certainty, all_below]
     first, *others = effects
     found = [_sentence(first, estimate, with_means=True)]
+    if len(others) > _MOST_IN_LEAD:
+        return [*found, _certainty(estimate), all_below]
     moved = [one for one in others if is_significant(one, estimate.level)]
     also = ""
     for verb, sign in (("raised", 1), ("lowered", -1)):
@@ -278,23 +293,24 @@ def lead(estimate: Findings) -> list[str]:
 
 
 def _amount(effect: Effect, estimate: Findings) -> str:
-    numbers = MetricNumbers.from_effects(estimate, effect.of.metric)
-    unit = " points" if numbers.is_share else " per unit"
+    numbers = MetricNumbers(estimate, effect.of.metric)
+    unit = " points" if numbers.is_share else f" per {estimate.origin.unit}"
     return f"{plain_label(effect.of.metric)} by {numbers.show(abs(shown_effect(effect)))}{unit}"
 
 
 def _certainty(estimate: Findings) -> str:
-    effects = [one for one in reported_overall(estimate) if not math.isnan(one.std_error)]
+    effects = _tested(estimate)
     clear = [one for one in effects if is_significant(one, estimate.level)]
-    noise = " and the CIs include privacy noise" if estimate.guarantee is not None else ""
+    noise = ", and the CIs include privacy noise" if estimate.guarantee is not None else ""
+    if not effects:
+        return ""
     if not clear:
-        return f"No effect is significant{',' + noise if noise else ''}."
-    corrected = " after Holm correction" if any(one.family_size > 1 for one in effects) else ""
-    verb = "is" if len(clear) == 1 else "are"
-    start = f"{_number(len(clear)).capitalize()} of {_number(len(effects))} effects {verb}"
+        return f"No effect is significant{noise}."
+    n_clear, verb = _number(len(clear)).capitalize(), "is" if len(clear) == 1 else "are"
+    start = f"{n_clear} of {_number(len(effects))} effects {verb}"
     if len(clear) == len(effects):
         start = _all(len(effects))
-    return f"{start} significant{corrected}{',' + noise if noise else ''}."
+    return f"{start} significant{_correction(effects)}{noise}."
 
 
 def _all(n_effects: int) -> str:
@@ -311,12 +327,10 @@ def _and(texts: Sequence[str]) -> str:
 
 
 def _sentence(effect: Effect, estimate: Findings, *, with_means: bool = False) -> str:
-    numbers = MetricNumbers.from_effects(estimate, effect.of.metric)
+    numbers = MetricNumbers(estimate, effect.of.metric)
     metric, arm = plain_label(effect.of.metric), arm_label(estimate, effect.of.arm)
-    if math.isnan(effect.effect):
-        return f"{arm}: {metric} is not reported, because an arm has too few units."
-    if math.isnan(effect.std_error):
-        return f"{arm}: {metric} has no CI, because this release does not identify its variance."
+    if why := _why_unknown(effect, metric, estimate.origin.units):
+        return f"{arm}: {why}."
     unit = " percentage points" if numbers.is_share else ""
     low, high = effect.ci(estimate.level)
     level, gap = f"{level_text(estimate)} CI", effect.ci_gap(estimate.level)
@@ -334,15 +348,21 @@ def _sentence(effect: Effect, estimate: Findings, *, with_means: bool = False) -
     means = [shown_mean(mean, effect) for mean in (effect.control_mean, effect.treated_mean)]
     if with_means and None not in means:
         text += f", from {_rounded(means[0], numbers)} to {_rounded(means[1], numbers)}"
-    chance = (
-        ""
-        if is_significant(effect, estimate.level)
-        else (
-            f" Not significant after correcting for {effect.family_size} tests "
-            f"(Holm p = {p_value_text(effect.holm_p_value)})."
-        )
-    )
-    return f"{text}.{chance}"
+    if is_significant(effect, estimate.level):
+        return f"{text}."
+    chance = _NOT_CORRECTED.format(effect.family_size).capitalize()
+    return f"{text}. {chance} (Holm {p_text(effect.holm_p_value)})."
+
+
+def _why_unknown(effect: Effect, metric: str, units: str) -> str:
+    """Why there is no estimate with a CI; nothing where there is one."""
+    if effect.bounds is not None:
+        return f"the effect on {metric} is not answerable from this release"
+    if math.isnan(effect.effect):
+        return f"{metric} is not reported, because an arm has too few {units}"
+    if math.isnan(effect.std_error):
+        return f"{metric} has no CI, because this release does not identify its variance"
+    return ""
 
 
 def _rounded(mean: float | None, numbers: MetricNumbers) -> str:
@@ -353,11 +373,9 @@ def title(estimate: Findings) -> str:
     """`Effect of treated on visit, order and spend`."""
     treatment = plain_label(estimate.treatment)
     if estimate.effects:
-        return f"Effect of {treatment} on {_and([plain_label(one) for one in estimate.metrics])}"
+        metrics = [plain_label(one) for one in estimate.metrics]
+        if len(metrics) > _MOST_IN_LEAD:
+            metrics = [metrics[0], counted(len(metrics) - 1, "other metric")]
+        return f"Effect of {treatment} on {_and(metrics)}"
     outcomes = dict.fromkeys(plain_label(one.outcome) for one in estimate.distributions)
     return f"Distribution of {_and(list(outcomes))} by {treatment}"
-
-
-def segment_name(effect: Effect, longest: int = _LONGEST) -> str:
-    """A segment in one line."""
-    return short_label(segment_label(effect.of.segment), longest)

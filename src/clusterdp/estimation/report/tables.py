@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 from clusterdp._text import shortest_decimal
 from clusterdp.document.charts import Interval
 from clusterdp.document.text import Column
-from clusterdp.estimation.effects.text import p_value_text, plain_label, segment_label
-from clusterdp.estimation.report.numbers import (
-    MetricNumbers,
-    lift_ci_text,
-    lift_text,
-    privacy_text,
-    shown_effect,
-    shown_mean,
+from clusterdp.estimation.effects.effect import (
+    NOTHING,
+    Effect,
+    Segment,
+    limits_text,
+    p_value_text,
+    plain_label,
+    segment_label,
+    to_decimals,
+    within,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from clusterdp.estimation.effects.effect import Effect
-    from clusterdp.estimation.effects.findings import ArmDistribution, Findings
+from clusterdp.estimation.effects.findings import ArmDistribution, Findings, SegmentTest
 
 # All units, in a column of segments.
 _ALL = "all"
@@ -32,6 +30,89 @@ _PRECISION = ("SE", "control SE", "treatment SE", "due to privacy", "units per a
 _TESTING = ("p-value", "Holm p", "BH p", "simultaneous CI", "lift CI")
 # Which columns a narrow terminal leaves out, the last one first.
 _RANKS = ("p-value", "Holm p", "units", "lift", "treatment", "control")
+
+
+class MetricNumbers:
+    """How the numbers of a metric are written.
+
+    Two digits of the smallest standard error of the metric are shown.
+
+    Attributes:
+        is_share: Whether they are shares of units: means are in percent, effects in points.
+        show: A number as text, with the decimals of the metric.
+    """
+
+    def __init__(self, estimate: Findings, metric: str) -> None:
+        self.is_share = metric in estimate.origin.shares
+        factor = 100.0 if self.is_share else 1.0
+        errors = (factor * one.std_error for one in estimate.effects if one.of.metric == metric)
+        written = to_decimals(errors)
+
+        def show(number: float | None) -> str:
+            return written(None if number is None else factor * number)
+
+        self.show = show
+
+    @property
+    def unit(self) -> str:
+        """The unit of effects: "pp", or none."""
+        return "pp" if self.is_share else ""
+
+    def effect(self, number: float | None) -> str:
+        """A signed effect with its unit: `+3.95 pp`."""
+        text = self.show(number)
+        sign = "" if text == NOTHING or text.startswith("-") else "+"
+        return f"{sign}{self.error(number)}"
+
+    def error(self, number: float | None) -> str:
+        """A number in the unit of effects."""
+        text = self.show(number)
+        return f"{text} {self.unit}" if self.unit and text != NOTHING else text
+
+    def mean(self, number: float | None) -> str:
+        """The mean of an arm: `28.72%`."""
+        text = self.show(number)
+        return f"{text}%" if self.is_share and text != NOTHING else text
+
+    def interval(self, effect: Effect, level: float) -> str:
+        """`[3.42, 4.47]`, in the unit of effects; or what it leaves out, if it is all else."""
+        gap = effect.ci_gap(level)
+        if gap is not None:
+            return f"outside {limits_text(gap, self.show)}"
+        return limits_text(effect.ci(level), self.show)
+
+
+def shown_effect(effect: Effect) -> float:
+    """An effect as people are shown it: what is possible, where noise took it further."""
+    return within(effect.effect, (-effect.largest, effect.largest))
+
+
+def shown_mean(mean: float | None, effect: Effect) -> float | None:
+    """The mean of an arm, likewise."""
+    return mean if mean is None or effect.possible is None else within(mean, effect.possible)
+
+
+def lift_text(effect: Effect, level: float) -> str:
+    """The effect relative to control's mean."""
+    lift = effect.lift(level)
+    return NOTHING if lift is None else f"{lift[0]:+.1%}"
+
+
+def lift_ci_text(effect: Effect, level: float) -> str:
+    """The interval of the lift."""
+    lift = effect.lift(level)
+    if lift is None:
+        return NOTHING
+    _, low, high = lift
+    return f"above {low:+.1%}" if math.isinf(high) else f"[{low:+.1%}, {high:+.1%}]"
+
+
+def privacy_text(shares: Iterable[float]) -> str:
+    """The largest share of variances that is due to privacy."""
+    known = [share for share in shares if not math.isnan(share)]
+    if not known:
+        return NOTHING
+    return "<1%" if 0 < max(known) < 0.005 else f"{max(known):.0%}"
 
 
 def level_text(estimate: Findings) -> str:
@@ -46,7 +127,7 @@ def is_significant(effect: Effect, level: float) -> bool:
 
 
 def has_several_arms(estimate: Findings) -> bool:
-    """Whether effects are of more than one arm."""
+    """Whether there are effects of more than one arm."""
     return len({effect.of.arm for effect in estimate.effects}) > 1
 
 
@@ -66,13 +147,13 @@ def more_columns(estimate: Findings, effects: Sequence[Effect]) -> list[list[Col
 
 
 def _columns(estimate: Findings, effects: Sequence[Effect], names: Sequence[str]) -> list[Column]:
-    """What effects are of, and some columns of numbers; without those that have none."""
+    """What effects describe, and some columns of numbers; without those that have none."""
     percent = level_text(estimate)
     columns = labels(estimate, effects)
     for name in names:
         cells = tuple(cells_of(estimate, effects, name))
         if any(cell != "–" for cell in cells):
-            written = name.replace("CI", f"{percent} CI")
+            written = name.replace("CI", f"{percent} CI").replace("units", estimate.origin.units)
             rank = _RANKS.index(name) + 1 if name in _RANKS else 0
             columns.append(Column(written, cells, rank=rank))
     return columns
@@ -81,7 +162,7 @@ def _columns(estimate: Findings, effects: Sequence[Effect], names: Sequence[str]
 def cells_of(estimate: Findings, effects: Sequence[Effect], name: str) -> list[str]:
     """A number of each effect as text, by the name of its column."""
     numbers = {
-        metric: MetricNumbers.from_effects(estimate, metric)
+        metric: MetricNumbers(estimate, metric)
         for metric in dict.fromkeys(effect.of.metric for effect in effects)
     }
     level, write = estimate.level, _CELLS[name]
@@ -117,7 +198,7 @@ _CELLS: dict[str, Callable[[Effect, MetricNumbers, float], str]] = {
 
 
 def labels(estimate: Findings, effects: Sequence[Effect]) -> list[Column]:
-    """What each effect is of, in as few columns as distinguish effects."""
+    """What each effect describes, in as few columns as distinguish effects."""
 
     def label(name: str, cells: list[object]) -> Column:
         return Column(plain_label(name), tuple(map(plain_label, cells)), is_label=True)
@@ -137,13 +218,10 @@ def labels(estimate: Findings, effects: Sequence[Effect]) -> list[Column]:
     if any(effect.of.against is not None for effect in effects):
         columns.append(label("vs", [effect.of.against for effect in effects]))
     if any(not effect.to_report for effect in effects):
-        columns.append(label("adjusted", [_adjusted(effect) for effect in effects]))
+        # With a star if it is the one to report.
+        cells = [("no", "yes")[one.of.adjusted] + " *" * one.to_report for one in effects]
+        columns.append(label("adjusted", list(cells)))
     return columns
-
-
-def _adjusted(effect: Effect) -> str:
-    """Whether an effect is covariate-adjusted; with a star if it is the one to report."""
-    return ("yes" if effect.of.adjusted else "no") + (" *" if effect.to_report else "")
 
 
 def segment_tables(estimate: Findings) -> list[list[Effect]]:
@@ -181,50 +259,66 @@ def to_interval(effect: Effect, numbers: MetricNumbers, level: float, label: str
     )
 
 
+def heterogeneity_name(estimate: Findings, test: SegmentTest, joint: str) -> str:
+    """What a heterogeneity test is of: "visit, B by tier (adjusted)"."""
+    arm = f"{joint}{plain_label(test.arm)}" if has_several_arms(estimate) else ""
+    by = ", ".join(map(plain_label, test.by))
+    return f"{plain_label(test.metric)}{arm} by {by}{' (adjusted)' if test.adjusted else ''}"
+
+
+def reported_tests(estimate: Findings) -> list[SegmentTest]:
+    """Heterogeneity tests of the effects to report: adjusted ones, or plain ones."""
+    reported = {
+        (one.of.metric, one.of.arm, tuple(name for name, _ in one.of.segment), one.of.adjusted)
+        for one in estimate.effects
+        if one.to_report and one.of.segment
+    }
+    return [
+        one for one in estimate.tests if (one.metric, one.arm, one.by, one.adjusted) in reported
+    ]
+
+
 def heterogeneity_rows(estimate: Findings) -> list[tuple[str, ...]]:
     """Heterogeneity tests: a header, and a row for each."""
-    several = has_several_arms(estimate)
     rows = [
         (
-            plain_label(test.metric)
-            + (f", {plain_label(test.arm)}" if several else "")
-            + f" by {', '.join(map(plain_label, test.by))}"
-            + (" (adjusted)" if test.adjusted else ""),
+            heterogeneity_name(estimate, test, ", "),
             str(test.n_segments),
             f"{test.statistic:.4g}",
             p_value_text(test.p_value),
         )
-        for test in estimate.tests
+        for test in reported_tests(estimate)
     ]
     return [("effect on", "segments", "F", "p-value"), *rows]
 
 
 def distribution_tables(
-    estimate: Findings, outcome: str, arm_name: Callable[[object], str]
+    estimate: Findings, outcome: str
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
     """The distribution of an outcome in every arm, of all units and then of each segment."""
-    every = [one for one in estimate.distributions if one.outcome == outcome]
-    return [
-        (
-            plain_label(segment_label(segment)),
-            _distribution_rows([one for one in every if one.segment == segment], arm_name),
-        )
-        for segment in dict.fromkeys(one.segment for one in every)
-    ]
+    by_segment: dict[Segment, list[ArmDistribution]] = {}
+    for one in estimate.distributions:
+        if one.outcome == outcome:
+            by_segment.setdefault(one.segment, []).append(one)
+    tables = []
+    for segment, arms in by_segment.items():
+        rows = [
+            (
+                shortest_decimal(value),
+                *(f"{one.shares[at]:.2%} [{one.low[at]:.2%}, {one.high[at]:.2%}]" for one in arms),
+            )
+            for at, value in enumerate(arms[0].values)
+        ]
+        header = (plain_label(outcome), *(arm_label(estimate, one.arm) for one in arms))
+        tables.append((plain_label(segment_label(segment)), [header, *rows]))
+    return tables
 
 
-def _distribution_rows(
-    of_arms: Sequence[ArmDistribution], arm_name: Callable[[object], str]
-) -> list[tuple[str, ...]]:
-    header = (plain_label(of_arms[0].outcome), *(arm_name(one.arm) for one in of_arms))
-    rows = [
-        (
-            shortest_decimal(value),
-            *(
-                f"{one.shares[index]:.2%} [{one.low[index]:.2%}, {one.high[index]:.2%}]"
-                for one in of_arms
-            ),
-        )
-        for index, value in enumerate(of_arms[0].values)
-    ]
-    return [header, *rows]
+def arm_label(estimate: Findings, arm: object) -> str:
+    """An arm by its label; labels that are not words have the name of their column."""
+    return plain_label(arm) if is_word(arm) else f"{plain_label(estimate.treatment)} = {arm}"
+
+
+def is_word(arm: object) -> bool:
+    """Whether a label of an arm can stand by itself."""
+    return isinstance(arm, str) and any(letter.isalpha() for letter in plain_label(arm))
