@@ -221,7 +221,7 @@ def test_a_sealed_release_is_closed_with_its_checksum(
 def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unfinished = interrupted(monkeypatch, READING, source, where)
     text = run("ledger", "show", where).stdout
-    ways = [line.split(": ")[1] for line in text.splitlines() if "with: clusterdp " in line]
+    ways = [line.strip() for line in text.splitlines() if line.startswith("    clusterdp ")]
     assert [shlex.split(way)[1:3] for way in ways] == [
         ["release", "--resume"],
         ["ledger", "cancel"],
