@@ -16,6 +16,7 @@ from cli_runs import PARTS, assert_refused, release, run, write
 from clusterdp.engines.base import BOTH_AT_ONCE, RANDOMIZING
 from clusterdp.releasing import prepare as preparing
 from clusterdp.releasing.prepare import prepare
+from clusterdp.rows import leaks
 from clusterdp.spec.columns import Columns
 from clusterdp.storage.folder import LocalFolder
 from runs import write_release
@@ -86,6 +87,25 @@ def test_the_owner_of_a_sorted_table_is_warned_where_its_order_shows(
     moved = ordered.sample(fraction=1, shuffle=True)
     assert notices(moved)
     assert not notices(moved, keep_order=True)
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_rows_of_a_large_table_are_chosen_by_their_ids(
+    as_text: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stable sort leaves ids in order within an outcome: blocks of rows would have other ids."""
+    # Polars reads a frame in batches of 100,000 rows: half of them would be looked at.
+    monkeypatch.setattr(leaks, "_LOOKED_AT", 300_000)
+    monkeypatch.setattr(leaks, "_BLOCK_ROWS", 100_000)
+    table = many(600_000, 4, 0.3, rng)
+    if as_text:
+        table = table.with_columns(pl.col("user").cast(pl.String).str.zfill(6))
+    sorted_later = table.sort("clicks", maintain_order=True)
+    assert not notices(sorted_later)
+    assert notices(sorted_later, keep_order=True)
+    for clicks in (table["clicks"].sort(), pl.Series(np.repeat(rng.integers(0, 2, 6000), 100))):
+        (warning,) = notices(table.with_columns(clicks=clicks).sample(fraction=1, shuffle=True))
+        assert "the order of ids" in warning
 
 
 def test_the_owner_of_a_table_sorted_in_blocks_is_warned(rng: np.random.Generator) -> None:

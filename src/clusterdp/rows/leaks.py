@@ -320,7 +320,8 @@ def leak_notice(name: str, secret: tuple[str, ...], *, is_cluster: bool) -> str:
 # Standard deviations by which a table in arbitrary order is never off: a false positive every 1e8
 # tables even for rare binary outcomes, whose pairs vary most.
 _TOO_MANY = 8.0
-# Of a large table, blocks of rows are looked at, as many as hold about this many rows.
+# Of a large table, about this many rows are looked at: blocks of it where its own order is
+# published, and rows by the hashes of their ids where it is not.
 _LOOKED_AT, _BLOCK_ROWS = 2**20, 2**18
 # The order follows a column if this share of its successive values rises, or falls.
 _FOLLOWING = 0.9
@@ -336,18 +337,29 @@ class RowOrder:
     within strata: cells, divided by public columns that this order follows, since what the order
     reveals by way of these is public. Private clusters are compared within arms.
 
+    Which rows of a large table are looked at follows from the order that is published, and from
+    nothing else. Blocks of a table that was sorted by its outcomes would hold some ids of one
+    outcome and other ids of the next, even where ids show nothing.
+
     Args:
         secrets: The columns of each secret: outcomes by question, then a private cluster.
         n_questions: How many of these are outcomes.
         n_arms: Cells are pairs of cluster and arm.
         n_rows: The rows of the table.
+        keep_order: Whether rows are published in the order of the table.
     """
 
     def __init__(
-        self, secrets: Sequence[tuple[str, ...]], n_questions: int, n_arms: int, n_rows: int
+        self,
+        secrets: Sequence[tuple[str, ...]],
+        *,
+        n_questions: int,
+        n_arms: int,
+        n_rows: int,
+        keep_order: bool,
     ) -> None:
         self._secrets, self._n_questions, self._n_arms = secrets, n_questions, n_arms
-        self._one_in = -(-n_rows // _LOOKED_AT)
+        self._one_in, self._keep_order = -(-n_rows // _LOOKED_AT), keep_order
         # Rows with their public columns and secrets, by the place of the first one.
         self._held: dict[int, pl.DataFrame] = {}
         self._lock = threading.Lock()
@@ -355,34 +367,31 @@ class RowOrder:
     def add(
         self,
         first_row: int,
-        ids: pl.Series,
-        cells: IntArray,
+        coded: RowCodes,
         public: Iterable[pl.Series],
         secrets: Iterable[CodeArray],
     ) -> None:
         """Take in successive rows, of which the first stands at `first_row`. Thread-safe."""
         import polars as pl
 
-        if first_row // _BLOCK_ROWS % self._one_in:
+        if self._keep_order and first_row // _BLOCK_ROWS % self._one_in:
             return
         shown = {f"public {place}": plain_column(one) for place, one in enumerate(public)}
         hidden = {f"secret {place}": pl.Series(one) for place, one in enumerate(secrets)}
-        rows = pl.DataFrame({_ID: ids, _CELL: pl.Series(cells), **shown, **hidden})
+        rows = pl.DataFrame({_ID: coded.units, _CELL: pl.Series(coded.cells), **shown, **hidden})
+        if self._one_in > 1 and not self._keep_order:
+            rows = rows.filter(pl.Series(coded.hashes % np.uint64(self._one_in) == 0))
         with self._lock:
             self._held[first_row] = rows
 
-    def notices(self, *, keep_order: bool) -> tuple[str, ...]:
-        """The warnings to the owner if the order reveals secrets beyond chance.
-
-        Args:
-            keep_order: Whether rows are published in the order of the table.
-        """
+    def notices(self) -> tuple[str, ...]:
+        """The warnings to the owner if the order reveals secrets beyond chance."""
         import polars as pl
 
         if not self._held:
             return ()
         rows = pl.concat(self._held[first] for first in sorted(self._held))
-        rows = rows if keep_order else sorted_rows(rows, _ID)
+        rows = rows if self._keep_order else sorted_rows(rows, _ID)
         cells, found = rows[_CELL].to_numpy(), dict[str, None]()
         strata = _strata(cells, (one for one in rows if one.name.startswith("public")))
         for place, names in enumerate(self._secrets):
@@ -390,7 +399,7 @@ class RowOrder:
             within = (cells % self._n_arms).astype(np.uint64) if is_cluster else strata
             if _follows_order(within, rows[f"secret {place}"].to_numpy()):
                 cluster = names[0] if is_cluster else None
-                found[_order_notice(cluster, keep_order=keep_order)] = None
+                found[_order_notice(cluster, keep_order=self._keep_order)] = None
         return tuple(found)
 
 

@@ -91,7 +91,7 @@ class TablePass:
         ids: The ids of all rows that are counted.
     """
 
-    def __init__(self, asked: Pass, schema: pl.Schema) -> None:
+    def __init__(self, asked: Pass, schema: pl.Schema, *, keep_order: bool) -> None:
         import polars as pl
 
         self.asked, self._read_later = asked, Fingerprint()
@@ -106,6 +106,7 @@ class TablePass:
             n_questions=len(self._encoder.questions),
             n_arms=len(asked.layout.arms),
             n_rows=n_rows,
+            keep_order=keep_order,
         )
         step = sampling_step(n_rows, _SAMPLED_NUMBERS)
         pairs = [
@@ -155,7 +156,7 @@ class TablePass:
         if rows.sound:
             public = [unnamed(batch[name]) for name in self._encoder.columns.ordering]
             secrets = self._encoder.secrets(batch, rows)
-            self._order.add(first_row, rows.units, rows.cells, public, secrets)
+            self._order.add(first_row, rows, public, secrets)
         with self._lock:
             tally.add(rows, self.asked.keys)
 
@@ -171,14 +172,14 @@ class TablePass:
         with self._lock:
             self._read_later += more
 
-    def notices(self, *, keep_order: bool) -> tuple[str, ...]:
+    def notices(self) -> tuple[str, ...]:
         """The warnings to the owner if what is published reveals outcomes, or private clusters."""
         revealing = (
             pair.notice(self._encoder)
             for pair, counter in self._kept.counters.items()
             if counts_reveal_outcome(counter.groups())
         )
-        return (*self._order.notices(keep_order=keep_order), *revealing)
+        return (*self._order.notices(), *revealing)
 
 
 def _hold_on_to_memory() -> None:
@@ -227,7 +228,7 @@ class LocalTable(EngineTable):
 
     def run(self, asked: Pass) -> PassResult:
         """Read every row once, batch by batch, on several threads."""
-        reading = TablePass(asked, self.rows.collect_schema())
+        reading = TablePass(asked, self.rows.collect_schema(), keep_order=self.keep_order)
         query, rows, files = reading.query(self.rows), None, {}
         if asked.randomizer is not None and asked.folder is not None:
             files[UNITS] = self._write(query, reading, asked.randomizer, Path(asked.folder))
@@ -243,7 +244,7 @@ class LocalTable(EngineTable):
             tally=reading.tally,
             rows=None if rows is None else self._published(rows, asked.randomizer),
             files=files,
-            notices=(*clipped, *reading.notices(keep_order=self.keep_order)),
+            notices=(*clipped, *reading.notices()),
         )
 
     def text_shapes(self) -> dict[str, list[int]]:
