@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -29,6 +29,8 @@ FORMAT_VERSION = 4
 _TEXTS = ("population", "key_sha256", "claim")
 # What later entries of a release add to its record.
 _RECORDED = {*(f"{event}_sha256" for event in DRAWN_EVENTS), "manifest_sha256", "folder"}
+# The manifests of the batches that a batch continues.
+_Manifests = Annotated[list[str], msgspec.Meta(min_length=1)]
 # A larger ε protects nobody.
 _LARGEST_CAP = 100
 # Which events one release may have, in which order, until now. Each is followed by a space. Of a
@@ -82,6 +84,16 @@ class ReleaseRecord:
     def has_drawn(self) -> bool:
         """Whether something may exist that depends on outcomes."""
         return self.status != "reserved"
+
+    @property
+    def continues(self) -> tuple[str, ...]:
+        """The batches that it continues, by the checksums of their manifests; empty if none."""
+        return tuple(self.content.get("continues", ()))
+
+    @property
+    def answers(self) -> str | None:
+        """The release whose follow-up it answers, by the checksum of its manifest; None if none."""
+        return self.content.get("answers")
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -138,6 +150,34 @@ def find_problems(entries: Sequence[Entry]) -> list[str]:
         elif known and not _is_valid(entry):
             problems.append(f"entry {number} has invalid content")
         previous = entry.hash
+    return problems or _chain_problems(entries)
+
+
+def _chain_problems(entries: Sequence[Entry]) -> list[str]:
+    """The batches that do not continue what they had to: all earlier ones of one chain, once.
+
+    Two batches of which neither continues the other could share people, and would not add up.
+    """
+    problems = []
+    for number, entry in enumerate(entries):
+        continues = entry.content.get("continues") if entry.event == "reserved" else None
+        if continues is None:
+            continue
+        before = [
+            one
+            for one in read_releases(entries[:number])
+            if one.population == entry.content["population"] and one.status != "cancelled"
+        ]
+        chain = [
+            one
+            for one in before
+            if one.answers is None and continues[0] in (one.manifest_sha256, *one.continues[:1])
+        ]
+        listed = [one.manifest_sha256 for one in chain if one.status == "committed"]
+        # The first one continues nothing, or it is not where the chain begins.
+        begins = bool(chain) and not chain[0].continues
+        if not begins or continues != listed or any(one.is_unfinished for one in chain):
+            problems.append(f"entry {number} does not continue all earlier batches of its chain")
     return problems
 
 
@@ -190,7 +230,11 @@ def _is_valid(entry: Entry) -> bool:
             return _is_cap(cap) and known and named and is_described(content["encryption"])
         if entry.event == "reserved":
             msgspec.convert(content, Terms).check()
-            return all(isinstance(content[name], str) for name in _TEXTS)
+            texts = [content[name] for name in _TEXTS]
+            texts += [content["answers"]] if "answers" in content else []
+            if "continues" in content:
+                texts += msgspec.convert(content["continues"], _Manifests)
+            return all(isinstance(one, str) for one in texts)
         if entry.event in ENDED:
             return all(isinstance(value, str) for value in content.values())
     except (ClusterDPError, msgspec.ValidationError, LookupError, TypeError, ValueError):

@@ -259,7 +259,7 @@ class Ledger:
             raise LedgerError(f"the ledger {self} {format_problem(entries)}")
         return entries
 
-    def reserve(
+    def reserve(  # noqa: PLR0913 - what is reserved, all but people by name
         self,
         population: str,
         *,
@@ -267,6 +267,8 @@ class Ledger:
         about: dict[str, Any],
         place: str,
         confirmed_new: bool | None = None,
+        continues: Sequence[str] = (),
+        answers: str | None = None,
     ) -> Reservation:
         """Spend the budget of a release that is about to begin.
 
@@ -277,10 +279,15 @@ class Ledger:
             place: Where it is going to be published.
             confirmed_new: Whether the owner confirms that the population is new to the ledger. It
                 must be new if so, and known if not. None skips the check.
+            continues: The batches that it continues, by the checksums of their manifests: all
+                published ones of a chain, whose units it has none of.
+            answers: The release whose follow-up it answers, by the checksum of its manifest. None
+                for all others.
 
         Raises:
             LedgerError: If the cap does not allow it, or the population is new and should not be,
-                or the reverse. Nothing is spent then.
+                or the reverse; if it answers a release that the ledger does not have; or if it
+                could share units with a batch that it does not continue. Nothing is spent then.
         """
         guarantee = terms.guarantee
         key = ReleaseKey.from_system()
@@ -291,16 +298,22 @@ class Ledger:
             releases = read_releases(entries)
             if confirmed_new is not None:
                 _check_population(name, releases, confirmed=confirmed_new)
-            balance = self._balance(name, releases)
+            balance = self._balance(name, releases).continuing(continues)
+            if answers is not None:
+                balance = balance.answering(answers)
             if not balance.allows(guarantee, terms.losses()):
                 raise LedgerError(balance.refusal(guarantee))
             release_id = _unused_id(transaction, entries)
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
             spent = {"epsilon": balance.basic.epsilon, "delta": balance.basic.delta}
+            # In the order in which they were published.
+            earlier = [one.manifest_sha256 for one in releases if one.manifest_sha256 in continues]
             content = {
                 "population": name,
                 **msgspec.to_builtins(terms),
                 **about,
+                **({"continues": earlier} if earlier else {}),
+                **({} if answers is None else {"answers": answers}),
                 "spent_before": spent,
                 "claim": key.claim(),
                 "key_sha256": sha256(stored).hexdigest(),

@@ -9,6 +9,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from clusterdp._text import counted
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Code, Paragraph, Section, Table
 from clusterdp.document.text import terminal_width, to_lines
@@ -72,6 +73,7 @@ class Statement:
             bars = [Paragraph(bar) for bar in self._bars(balance, width)]
             parts.append(Section("", [*bars, self._table(balance), *self._unfinished(balance)]))
         about = [self._meaning(balance) for balance in self.balances]
+        about += [text for balance in self.balances for text in self._of_batches(balance)]
         ends = [Paragraph(text) for text in dict.fromkeys(about)]
         return [*parts, Section("", [*ends, Paragraph(f"Hash of the last entry: {self.head}")])]
 
@@ -81,6 +83,21 @@ class Statement:
         name = f"{balance.population}: " if len(self.balances) > 1 else ""
         most = self.cap.statement().at_most
         return f"{name}{spent[:1].upper()}{spent[1:]}" + (f" (cap: {most})" if most else "")
+
+    def _of_batches(self, balance: Balance) -> list[str]:
+        """Why batches do not add up, where there are any."""
+        n_batches = sum(bool(one.continues) for one in balance.spent)
+        if not n_batches:
+            return []
+        name = f"{balance.population}: " if len(self.balances) > 1 else ""
+        have = "has" if n_batches == 1 else "have"
+        text = (
+            f"{name}{counted(n_batches, 'release')} {have} new units only. Ids were compared with "
+            "those of the batches that are continued. No unit is in two batches of a chain, so "
+            "only one batch counts for it, with its answers. Everything outside the chain adds "
+            "to that. The balance is the largest such sum."
+        )
+        return [text]
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, as `clusterdp ledger show --json` prints them."""
@@ -215,5 +232,7 @@ def _describe_release(one: ReleaseRecord) -> dict[str, Any]:
         "n_units": one.content.get("n_units"),
         "folder": one.folder,
         "manifest_sha256": one.manifest_sha256,
+        "continues": list(one.continues),
+        "answers": one.answers,
         "ended": one.ended,
     }
