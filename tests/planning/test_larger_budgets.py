@@ -13,7 +13,7 @@ from clusterdp.channels._solver.staircases import design_staircase, near_noise
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.outcomes.categories import Categories
 from clusterdp.planning.choose import plan_mechanisms
-from clusterdp.planning.decide import Assumed, assumed_in_words
+from clusterdp.planning.decide import assumed_in_words
 from clusterdp.precision.forecast import predict_quickly
 from drafts import draft_of
 from populations import make_layout
@@ -54,8 +54,7 @@ def test_a_larger_budget_is_better_for_everyone() -> None:
 def test_assumptions_are_one_list() -> None:
     draft = draft_of({**NUMBERS, "metric": ["visits>0"], "epsilon": 1})
     assert len(draft.questions) == 2
-    every = list(map(Assumed.from_scenario, draft.questions, draft.scenarios(LAYOUT)))
-    said = assumed_in_words(every)
+    said = assumed_in_words(zip(draft.questions, draft.scenarios(LAYOUT), strict=True))
     assert said.startswith("your baselines: visits mean 1, sd 2, revenue mean 2, sd 15; implied: ")
     assert said.count("your baselines") == 1
     assert "visits>0 2" in said.partition("implied")[2]

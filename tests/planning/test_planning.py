@@ -210,7 +210,7 @@ def test_many_clusters_are_predicted_from_some() -> None:
         (BudgetRequest(mechanism="cluster-dp", resample_prob=0.5), "must all be given"),
         (
             BudgetRequest(mechanism="uniform-prior-dp", epsilon=1, noise_scale=3),
-            "noise_scale does not apply to mechanism 'optimal'",
+            "noise_scale does not apply to mechanism 'uniform-prior-dp'",
         ),
         (BudgetRequest(mechanism="optimal", epsilon=1, noise_scale=3), "give counts_share"),
         (

@@ -344,6 +344,11 @@ class OptimalBound:
         """The probability that a row shows its outcome outright."""
         return self.delta
 
+    @property
+    def used_weight(self) -> int:
+        """The part of `reveal_weight` that designs use: none where it is too little to matter."""
+        return self.reveal_weight if self.reveal_weight >= _LEAST_REVEAL else 0
+
     def allows(self, channel: OptimalChannel) -> bool:
         """Whether every table of a channel, in its integers, costs no more."""
         return all(map(self._allows, channel.tables))
@@ -416,16 +421,15 @@ def design_one(
     # Rounding moves the probabilities of an output by a few units: room is left for that.
     n_outputs = (1 + len(values)) * n_categories
     room = 1e-12 + 8 * n_outputs**2 * float(bound.max_ratio) / TABLE_TOTAL
-    reveal_weight = _reveal_weight(bound)
     for factor in _MORE_ROOM:
         ratio = float(bound.max_ratio) * (1 - factor * room)
         if ratio <= 1:
             break
         try:
             staircase = design_staircase(
-                values, prior, weights, ratio=ratio, delta=reveal_weight / TABLE_TOTAL
+                values, prior, weights, ratio=ratio, delta=bound.used_weight / TABLE_TOTAL
             )
-            rounded = _rounded(staircase, prior, values, bound, reveal_weight)
+            rounded = _rounded(staircase, prior, values, bound)
         except np.linalg.LinAlgError:  # a decomposition that does not converge
             continue
         if rounded is not None:
@@ -437,25 +441,6 @@ def design_one(
     return plain
 
 
-def _reveal_weight(bound: OptimalBound) -> int:
-    """What each outcome spends on revealing it; none where that is too little to be of use."""
-    return bound.reveal_weight if bound.reveal_weight >= _LEAST_REVEAL else 0
-
-
-def near_noise(
-    prior: FloatArray, values: FloatArray, weights: FloatArray, bound: OptimalBound
-) -> FloatArray | None:
-    """The noise of about the channel that `design_one` finds; axes `[metric, category]`."""
-    from clusterdp.channels._solver import staircases
-
-    delta = _reveal_weight(bound) / TABLE_TOTAL
-    ratio = float(bound.max_ratio)
-    try:
-        return staircases.near_noise(values, prior, weights, ratio=ratio, delta=delta)
-    except np.linalg.LinAlgError:  # a decomposition that does not converge
-        return None
-
-
 def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatArray) -> float:
     """The sum over metrics of weight times noise variance under a prior, over TABLE_TOTAL."""
     table, outputs, _ = design
@@ -464,16 +449,12 @@ def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatA
 
 
 def _rounded(
-    staircase: Staircase | None,
-    prior: FloatArray,
-    values: FloatArray,
-    bound: OptimalBound,
-    reveal_weight: int,
+    staircase: Staircase | None, prior: FloatArray, values: FloatArray, bound: OptimalBound
 ) -> Design | None:
     """A channel in integers with what its outputs count as; None without an exact one."""
     if staircase is None:
         return None
-    table, outputs = _to_table(staircase, reveal_weight)
+    table, outputs = _to_table(staircase, bound.used_weight)
     outputs = decode_functions(table, prior, values, near=outputs)
     order = np.lexsort(np.vstack([table, outputs[::-1]]))
     table, outputs = table[:, order], outputs[:, order]

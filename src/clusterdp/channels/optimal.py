@@ -14,7 +14,6 @@ from clusterdp.channels._optimal_channel import (
     OptimalBound,
     OptimalChannel,
     design_optimal,
-    near_noise,
     read_channels,
 )
 from clusterdp.channels.base import (
@@ -305,7 +304,12 @@ def _remembered_noise(
     bound: OptimalBound,
 ) -> FloatArray | None:
     """Plans ask for the noise of the same channels again and again."""
-    return near_noise(np.array(prior), space.metric_values(), np.array(weights), bound)
+    from clusterdp.channels._solver import staircases
+
+    ratio, delta = float(bound.max_ratio), bound.used_weight / TABLE_TOTAL
+    return staircases.near_noise(
+        space.metric_values(), np.array(prior), np.array(weights), ratio=ratio, delta=delta
+    )
 
 
 @lru_cache(maxsize=256)

@@ -30,10 +30,9 @@ from clusterdp.planning.compare import (
     n_steps,
     with_pilots,
 )
-from clusterdp.planning.decide import Assumed, Draft
+from clusterdp.planning.decide import Draft
 from clusterdp.planning.page import plan_page
 from clusterdp.planning.report import PlanReport, QuestionReport
-from clusterdp.precision.visible import TrueClusters
 from clusterdp.privacy.accounting import ReleaseLoss, any_loss
 from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.rows.column_types import check_unread
@@ -151,14 +150,9 @@ def _compared(source: Any, request: Request, stages: Progress) -> Plan:
         *draft.notes,
     )
     response = request.clusters.response
-    private = None if response is None else TrueClusters(options.cluster or "", response)
+    private = None if response is None else (options.cluster or "", response)
     reports = tuple(
-        QuestionReport(
-            comparison=comparison,
-            space=question.categories,
-            assumed=Assumed.from_scenario(question, comparison.scenario),
-            private=private,
-        )
+        QuestionReport(comparison=comparison, outcomes=question, private=private)
         for comparison, question in zip(comparisons, draft.questions, strict=True)
     )
     report = PlanReport(request=request, questions=reports, notes=every_note)

@@ -15,7 +15,7 @@ from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.outcomes.number import Number
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.advice import advise_pilot, wide_ranges
-from clusterdp.planning.decide import Assumed, assumed_in_words
+from clusterdp.planning.decide import assumed_in_words
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.visible import shown_metrics, unseen_notes
 from clusterdp.published.manifest import plain
@@ -197,7 +197,7 @@ def describe_release(
         "expected": {
             metric.name: one._asdict() for metric, one in zip(metrics, expected, strict=True)
         },
-        "assumed": assumed_in_words(list(map(Assumed.from_scenario, draft.questions, scenarios))),
+        "assumed": assumed_in_words(zip(draft.questions, scenarios, strict=True)),
         "notes": notes,
     }
     if spec.clusters.response is not None:

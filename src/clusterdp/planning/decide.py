@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,7 +38,7 @@ from clusterdp.spec.columns import Columns, question_names
 from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
@@ -386,40 +386,21 @@ class Draft:
         raise ParameterError(f"there is no metric {wanted!r}; the metrics are {listed}")
 
 
-class Assumed(NamedTuple):
-    """What is assumed of the outcomes of a question.
-
-    Attributes:
-        baselines: What was declared of them, in words.
-        implied: What follows for other metrics, in words.
-        unknown: The outcomes of a question of which nothing was declared.
-    """
-
-    baselines: tuple[str, ...]
-    implied: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-    @classmethod
-    def from_scenario(cls, question: QuestionOutcomes, scenario: Scenario) -> Assumed:
-        """What is assumed of a question."""
+def assumed_in_words(questions: Iterable[tuple[QuestionOutcomes, Scenario]]) -> str:
+    """What is assumed of the outcomes of some questions, and why."""
+    baselines: list[str] = []
+    implied: list[str] = []
+    unknown: list[str] = []
+    for question, scenario in questions:
         space = question.categories
         if not scenario.baseline.is_declared:
-            return cls((), (), tuple(space.declared.names))
-        baselines: list[str] = []
-        implied: list[str] = []
+            unknown += space.declared.names
+            continue
         for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True):
             shown = metric.level(mean) if metric.is_share else f"mean {mean:.3g}, sd {std:.3g}"
             # A prior gives every combination its share.
             given = not question.is_declared or metric.name in question.declared
             (baselines if given else implied).append(f"{metric.name} {shown}")
-        return cls(tuple(baselines), tuple(implied), ())
-
-
-def assumed_in_words(every: Sequence[Assumed]) -> str:
-    """What is assumed of the outcomes of some questions, and why."""
-    baselines, implied, unknown = (
-        [text for one in every for text in one[place]] for place in range(len(Assumed._fields))
-    )
     if not baselines and not implied:
         return f"{UNIFORM} {REMEDY}"
     parts = [f"your baselines: {', '.join(baselines)}"]

@@ -18,6 +18,7 @@ from clusterdp.precision.visible import (
     mde_table,
     share_name,
     shown_metrics,
+    true_cluster_effects,
     true_cluster_notes,
     unseen_notes,
     visible_rows,
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp.cells.layout import Layout
+    from clusterdp.channels.cluster_response import ClusterResponse
     from clusterdp.document.model import Part
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
-    from clusterdp.planning.compare import MechanismComparison, MechanismOption
-    from clusterdp.planning.decide import Assumed
+    from clusterdp.planning.compare import MechanismComparison
+    from clusterdp.planning.decide import QuestionOutcomes
     from clusterdp.precision.forecast import ExpectedVariance, Prediction
-    from clusterdp.precision.visible import TrueClusters, VisibleEffect
+    from clusterdp.precision.visible import VisibleEffect
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.spec.request import Request
 
@@ -68,15 +70,19 @@ class QuestionReport:
 
     Attributes:
         comparison: What was compared.
-        space: The categories of the outcomes.
-        assumed: What outcomes are assumed to be like.
-        private: The private clusters; None where clusters are public.
+        outcomes: Its outcomes, and what was declared of them.
+        private: The column of private clusters, and what their labels go through; None where
+            clusters are public.
     """
 
     comparison: MechanismComparison
-    space: Categories
-    assumed: Assumed
-    private: TrueClusters | None = None
+    outcomes: QuestionOutcomes
+    private: tuple[str, ClusterResponse] | None = None
+
+    @property
+    def space(self) -> Categories:
+        """The categories of the outcomes."""
+        return self.outcomes.categories
 
     @property
     def metrics(self) -> tuple[ShownMetric, ...]:
@@ -119,40 +125,36 @@ class QuestionReport:
             "recommended": compared.chosen,
             "reason": compared.reason,
             "pilot": None if compared.advice is None else compared.advice._asdict(),
-            "assumed": assumed_in_words([self.assumed]),
+            "assumed": assumed_in_words([(self.outcomes, compared.scenario)]),
             "guarantee": str(choice.mechanism.guarantee(self.space)),
             "notes": list(self.notes()),
             "budget": budget(choice.mechanism, compared.scenario),
             "losses": self.losses(),
-            "clusters": [self._clustering(*one) for one in compared.clusterings],
+            "clusters": [
+                {"clusters": name, "n_clusters": n_clusters, **self._predicted(precisions)}
+                for name, n_clusters, precisions in compared.clusterings
+            ],
             "visible": {one.name: self._by_metric(one.predictions) for one in self.seen()},
-            "options": [self._option(option) for option in compared.options],
+            "options": [
+                {
+                    "mechanism": option.name,
+                    "parameters": option.mechanism.parameters(self.space),
+                    **self._predicted(option.precisions),
+                }
+                for option in compared.options
+            ],
         }
 
-    def _by_metric(self, predictions: tuple[Prediction, ...]) -> dict[str, Any]:
+    def _predicted(self, precisions: Sequence[ExpectedVariance]) -> dict[str, Any]:
+        """What to expect of the overall effect and, where rows are published, of a segment."""
+        segment = [found for one in precisions if (found := one.segment(self.share))]
+        overall = self._by_metric([one.overall for one in precisions])
+        return {"overall": overall, "segment": self._by_metric(segment) or None}
+
+    def _by_metric(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Predictions as plain values; none in segments where no rows are published."""
         named = zip(self.metrics, predictions, strict=False)
         return {metric.name: one.to_dict() for metric, one in named}
-
-    def _option(self, option: MechanismOption) -> dict[str, Any]:
-        segment = option.segment(self.share)
-        return {
-            "mechanism": option.name,
-            "parameters": option.mechanism.parameters(self.space),
-            "overall": self._by_metric(option.overall),
-            "segment": None if segment is None else self._by_metric(segment),
-        }
-
-    def _clustering(
-        self, name: str, n_clusters: int, precisions: tuple[ExpectedVariance, ...]
-    ) -> dict[str, Any]:
-        segment = tuple(found for each in precisions if (found := each.segment(self.share)))
-        return {
-            "clusters": name,
-            "n_clusters": n_clusters,
-            "overall": self._by_metric(tuple(metric.overall for metric in precisions)),
-            "segment": self._by_metric(segment) or None,
-        }
 
     def losses(self) -> dict[str, float]:
         """How much larger standard errors are than in a plan for one purpose only, by purpose."""
@@ -168,7 +170,8 @@ class QuestionReport:
     def _true_clusters(self) -> list[VisibleEffect]:
         if self.private is None:
             return []
-        return self.private.effects(self.comparison.choice.precisions, self.layout)
+        precisions = self.comparison.choice.precisions
+        return true_cluster_effects(*self.private, precisions, self.layout)
 
     def review(self) -> list[Part]:
         """What reviewers ask for: the mechanism and why, others, and every target."""
@@ -362,7 +365,7 @@ class PlanReport:
     @property
     def assumed(self) -> str:
         """What outcomes are assumed to be like, and why."""
-        return assumed_in_words([one.assumed for one in self.questions])
+        return assumed_in_words((one.outcomes, one.comparison.scenario) for one in self.questions)
 
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
@@ -470,26 +473,17 @@ class PlanReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values: those of one question, or a list of questions."""
         questions = [one.to_dict() for one in self.questions]
-        if len(questions) == 1:
-            return {**questions[0], **self._of_labels()}
-        return {
+        private = self.request.clusters.response is not None
+        together: dict[str, Any] = {
             "epsilon": self.epsilon,
             "guarantee": str(self.guarantee),
-            "notes": list(self.notes),
-            "questions": questions,
-            **self._of_labels(),
+            "notes": self.every_note() if private else list(self.notes),
         }
-
-    def _of_labels(self) -> dict[str, Any]:
-        """What is said of private clusters; nothing where clusters are public."""
-        if self.request.clusters.response is None:
-            return {}
-        return {
-            "epsilon": self.epsilon,
-            "label_epsilon": self.request.clusters.epsilon,
-            "guarantee": str(self.guarantee),
-            "notes": self.every_note(),
-        }
+        if private:
+            together["label_epsilon"] = self.request.clusters.epsilon
+        if len(questions) > 1:
+            return {**together, "questions": questions}
+        return questions[0] | (together if private else {})
 
     def remarks(self) -> list[str]:
         """What a plan file says above its options."""

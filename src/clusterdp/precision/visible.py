@@ -232,43 +232,34 @@ def _shown(breakdown: Breakdown) -> list[int]:
     return sorted(present[largest].tolist())
 
 
-class TrueClusters(NamedTuple):
-    """The private clusters of a release.
+def true_cluster_effects(
+    column: str, response: ClusterResponse, precisions: Sequence[ExpectedVariance], layout: Layout
+) -> list[VisibleEffect]:
+    """Effects in true clusters, where clusters are private; none where no rows are published.
 
-    Attributes:
-        column: What they are called.
+    Args:
+        column: What the private clusters are called.
         response: What their labels went through.
+        precisions: What to expect, metric by metric.
+        layout: What is public: cells by given labels.
     """
-
-    column: str
-    response: ClusterResponse
-
-    def effects(
-        self, precisions: Sequence[ExpectedVariance], layout: Layout
-    ) -> list[VisibleEffect]:
-        """Effects in true clusters; none where no rows are published.
-
-        Args:
-            precisions: What to expect, metric by metric.
-            layout: What is public: cells by given labels.
-        """
-        if precisions[0].by_rows is None:
-            return []
-        weights = self.response.inverse(layout.clusters)
-        # Where labels amount to less than one unit, one unit is assumed.
-        n_units = np.maximum(weights.T @ layout.sizes, 1.0)
-        # Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
-        inflated = (weights.T**2 @ layout.sizes) / n_units**2
-        largest = np.argsort(-n_units.sum(axis=1), kind="stable")[:_MOST_GROUPS]
-        whole = layout.against_control(1 / layout.sizes.sum(axis=0))
-        found = []
-        for place in sorted(largest.tolist()):
-            true = layout.against_control(1 / n_units[place]) / whole
-            noisy = layout.against_control(inflated[place]) / whole
-            predictions = tuple(_prediction(one, true, noisy) for one in precisions)
-            name = short_name(f"{self.column}={layout.clusters[place]}")
-            found.append(VisibleEffect(name, None, predictions, self.column))
-        return found
+    if precisions[0].by_rows is None:
+        return []
+    weights = response.inverse(layout.clusters)
+    # Where labels amount to less than one unit, one unit is assumed.
+    n_units = np.maximum(weights.T @ layout.sizes, 1.0)
+    # Σw²/(Σw)² takes the place of 1/n in the variance of a mean. It is at least 1/n.
+    inflated = (weights.T**2 @ layout.sizes) / n_units**2
+    largest = np.argsort(-n_units.sum(axis=1), kind="stable")[:_MOST_GROUPS]
+    whole = layout.against_control(1 / layout.sizes.sum(axis=0))
+    found = []
+    for place in sorted(largest.tolist()):
+        true = layout.against_control(1 / n_units[place]) / whole
+        noisy = layout.against_control(inflated[place]) / whole
+        predictions = tuple(_prediction(one, true, noisy) for one in precisions)
+        name = short_name(f"{column}={layout.clusters[place]}")
+        found.append(VisibleEffect(name, None, predictions, column))
+    return found
 
 
 def _prediction(one: ExpectedVariance, true: FloatArray, noisy: FloatArray) -> Prediction:

@@ -20,10 +20,10 @@ from clusterdp.precision.expected import ExpectedOutcomes, Scenario
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.row_noise import RowNoise
 from clusterdp.precision.visible import (
-    TrueClusters,
     mde_columns,
     mde_table,
     shown_metrics,
+    true_cluster_effects,
     visible_targets,
 )
 from clusterdp.privacy.statement import rounded_up
@@ -166,8 +166,8 @@ class FolderView:
             precisions += predict(question.mechanism, scenario, noise)
         targets = [*visible_targets(precisions, compared)]
         if manifest.labels is not None:
-            true_clusters = TrueClusters(str(manifest.true_cluster), manifest.labels)
-            targets += true_clusters.effects(precisions, layout)
+            name = str(manifest.true_cluster)
+            targets += true_cluster_effects(name, manifest.labels, precisions, layout)
         return cls(
             manifest=manifest,
             metrics=tuple(metric for space in terms.spaces for metric in shown_metrics(space)),

@@ -117,13 +117,17 @@ def near_noise(
 ) -> FloatArray | None:
     """The noise variance of a channel that is nearly the best; axes `[metric, category]`.
 
-    Plans compare many ε, and need no channel. Arguments and None as of `design_staircase`.
+    Plans compare many ε, and need no channel. Arguments as of `design_staircase`; None where that
+    gives None or fails.
     """
     if not np.ptp(values, axis=1).any():
         return None
     program, scaling = _program(values, prior, weights, ratio, delta)
     with _linear_algebra().limit(limits=1, user_api="blas"):
-        found = near_optimum(program)
+        try:
+            found = near_optimum(program)
+        except np.linalg.LinAlgError:  # a decomposition that does not converge
+            found = None
     channel_done()
     if found is None:
         return None
