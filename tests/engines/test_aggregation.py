@@ -95,7 +95,7 @@ def test_what_is_refused(events: pl.DataFrame) -> None:
         cdp.release(moved, **asked, aggregate="sum")
     with pytest.raises(cdp.ParameterError, match="no order to keep"):
         cdp.release(given, **asked, aggregate="sum", keep_order=True)
-    with pytest.raises(cdp.DataError, match="no numbers"):
+    with pytest.raises(cdp.DataError, match="not numbers"):
         cdp.release(given.with_columns(clicks=pl.lit("secret")), **asked, aggregate="sum")
 
 

@@ -64,7 +64,7 @@ def test_effects_are_selected_by_arm_and_segment(estimate: cdp.Estimate) -> None
         ),
         (("A", "tier=0"), "the arms are 'B', 'C'"),
         (3, "no effect of 3"),
-        ("tier=0", r"several arms \('B', 'C'\); name one too: estimate\['tier=0', \.\.\.\]"),
+        ("tier=0", r"several arms \('B', 'C'\); name one too: estimate\['tier=0', 'B'\]"),
     ],
 )
 def test_unknown_keys_say_what_there_is(key: Any, message: str, estimate: cdp.Estimate) -> None:

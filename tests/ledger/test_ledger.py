@@ -269,7 +269,7 @@ def test_places_that_are_no_ledger(tmp_path: Path, where: str) -> None:
         with pytest.raises(LedgerError, match="there is a ledger already"):
             Ledger.create(where, 1)
         return
-    with pytest.raises(LedgerError, match=r"there is no ledger budget\.db"):
+    with pytest.raises(LedgerError, match=r"There is no ledger '.*budget\.db'"):
         Ledger(where)
     Ledger.create(where, 1)
     with pytest.raises(LedgerError, match="exists already"):

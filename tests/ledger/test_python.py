@@ -102,7 +102,9 @@ class TestPaidRelease:
 
     @pytest.fixture
     def spec(self) -> ReleaseSpec:
-        question = QuestionSpec(space=SPACE, mechanism=cdp.uniform_prior_dp(epsilon=1))
+        question = QuestionSpec(
+            space=SPACE, mechanism=cdp.uniform_prior_dp(epsilon=1), rounding=(0.0,)
+        )
         return ReleaseSpec.from_questions([question], PublicClusters(), Provenance())
 
     def budget(self, ledger: cdp.Ledger, said: list[str], **options: Any) -> PopulationBudget:

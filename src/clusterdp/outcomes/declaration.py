@@ -274,7 +274,8 @@ def declare(
         further = tuple(map(parse_metric, metrics))
     measured = tuple(metric.with_missing(absent) for metric in (*own, *observed, *further))
     with errors_about("constraint"):
-        always = [_declared_constraint(given, spaces) for given in constraints]
+        known = (*spaces, *(name + OBSERVED for name in spaces if name in absent))
+        always = [_declared_constraint(given, known) for given in constraints]
     return DeclaredOutcomes(
         outcomes=declared,
         constraints=tuple(one.with_missing(absent) for one in always),

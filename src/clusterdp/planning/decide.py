@@ -434,7 +434,7 @@ def decide(
             expected=tuple(map(tuple, expected.kinds[:, 0].tolist()))
             if (expected := scenario.baseline).is_declared
             else None,
-            rounding=expected.rounding,
+            rounding=tuple(scenario.rounding.tolist()),
         )
         for space, scenario, mechanism in zip(draft.spaces, scenarios, mechanisms, strict=True)
     ]

@@ -108,7 +108,7 @@ def introduction(view: FolderView) -> Section:
         )
     numbers = [
         (about.units, f"{manifest.n_units:,}"),
-        (f"arms: {', '.join(map(str, manifest.arms))}", str(len(manifest.arms))),
+        (f"arms: {', '.join(arms_in_words(manifest))}", str(len(manifest.arms))),
         ("privacy budget", f"ε = {rounded_up(manifest.guarantee.epsilon)}"),
         *([("published", str(about.released_on))] if about.released_on else []),
     ]

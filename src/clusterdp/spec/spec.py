@@ -43,7 +43,7 @@ class QuestionSpec(Question):
     """
 
     expected: Expected | None = None
-    rounding: tuple[float, ...] = ()
+    rounding: tuple[float, ...]
     declared: QuestionSpec | None = None
 
 

@@ -260,7 +260,7 @@ def to_interval(effect: Effect, numbers: MetricNumbers, level: float, label: str
 
 
 def heterogeneity_name(estimate: Findings, test: SegmentTest, joint: str) -> str:
-    """What a heterogeneity test is of: "visit, B by tier (adjusted)"."""
+    """What a heterogeneity test compares: "visit, B by tier (adjusted)"."""
     arm = f"{joint}{plain_label(test.arm)}" if has_several_arms(estimate) else ""
     by = ", ".join(map(plain_label, test.by))
     return f"{plain_label(test.metric)}{arm} by {by}{' (adjusted)' if test.adjusted else ''}"
