@@ -244,7 +244,7 @@ TABLES: dict[str, tuple[str, str, Callable[[pl.DataFrame], pl.DataFrame], str]] 
         "Optimal",
         "channels.parquet",
         lambda t: t.with_columns(pl.col("decode").list.eval(pl.element() * 1e200)),
-        "no numbers",
+        "outputs that are not numbers",
     ),
     "weights beyond one": (
         "Optimal",
@@ -371,7 +371,7 @@ def test_what_libraries_print_is_not_shown(debug: dict[str, str]) -> None:
         ("table.source", f'"{"x" * 5000}"', "cannot be read: File name too long"),
         ("output.folder", f'"{"x" * 5000}"', "no folder can be made"),
         ("output.folder", '"\\u0000"', "no folder can be made"),
-        ("privacy.ledger", '"\\u0000"\npopulation = "users"', "there is no ledger"),
+        ("privacy.ledger", '"\\u0000"\npopulation = "users"', "There is no ledger"),
         ("table.cluster", '"a\\nb"', "column 'a\\nb' has a control character"),
     ],
 )

@@ -33,9 +33,7 @@ def spec_for(
     """What is published of a table whose owner declared nothing else."""
     pairs = zip(opened.table.spaces, mechanisms, strict=True)
     questions = [
-        QuestionSpec(
-            space=space, mechanism=mechanism, rounding=(0.0,) * len(space.metric_values())
-        )
+        QuestionSpec(space=space, mechanism=mechanism, rounding=(0.0,) * len(space.metric_values()))
         for space, mechanism in pairs
     ]
     return ReleaseSpec.from_questions(questions, opened.clusters, provenance or Provenance())
