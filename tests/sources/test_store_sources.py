@@ -153,7 +153,7 @@ def test_reading_leaves_no_copy_on_the_disk(
 def test_json_in_a_store_is_refused(table: pl.DataFrame, bucket: s3.Bucket) -> None:
     """Its types can only be found from a copy on the disk."""
     bucket.put("rows.ndjson", table.write_ndjson().encode())
-    with pytest.raises(cdp.DataError, match="read from a disk only; copy it here"):
+    with pytest.raises(cdp.DataError, match="read from disk only; copy it here"):
         scan_files(NamedSource(name=f"{bucket.uri}/rows.ndjson"), WANTED)
 
 

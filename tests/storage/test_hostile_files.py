@@ -196,7 +196,7 @@ def test_values_are_counted_in_lists(folder: Path) -> None:
     n_rows, n_values, _ = ParquetBytes.in_memory("lists.parquet", held).table_size()
     assert (n_rows, n_values) == (2, 4 + 2)
     for content in (b"", b"PAR1", b"\xff" * 100 + b"PAR1"):
-        with pytest.raises(FormatError, match=r"lists\.parquet is no Parquet file"):
+        with pytest.raises(FormatError, match=r"lists\.parquet is not a Parquet file"):
             ParquetBytes.in_memory("lists.parquet", content).table_size()
 
 
