@@ -21,15 +21,15 @@ from bench.study_page import write_study
 from clusterdp.cells.layout import Layout
 from clusterdp.channels.optimal import OptimalRows
 from clusterdp.errors import OwnerNotice
+from clusterdp.mechanisms.settling import settle_outcomes
 from clusterdp.outcomes.baseline import choose_categories
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
 from clusterdp.outcomes.grid import Density, place_grid
-from clusterdp.outcomes.pilot import pilot_space, settle_outcomes
 from clusterdp.planning.advice import advise_pilot
 from clusterdp.precision.expected import Scenario, uniform_baseline
 from clusterdp.statistics.noise import simulated_noise
-from clusterdp.statistics.pilot import NoisyPilot
+from clusterdp.statistics.pilot import NoisyPilot, pilot_space
 
 if TYPE_CHECKING:
     from clusterdp.outcomes.grid import Grid

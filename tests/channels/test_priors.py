@@ -14,9 +14,8 @@ from clusterdp.channels.priors import (
     to_weights,
     with_every_outcome,
 )
-from clusterdp.outcomes.pilot import nearest_distribution
 from clusterdp.statistics.base import Histogram
-from clusterdp.statistics.noise import noise_variance, simulated_noise
+from clusterdp.statistics.noise import nearest_distribution, noise_variance, simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray

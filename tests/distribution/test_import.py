@@ -47,6 +47,14 @@ _COMMAND = """
 from clusterdp.cli.app import app
 app(sys.argv[1:])
 """
+_COMMAND_ALONE = """
+import json, sys
+from clusterdp.cli.app import app
+app(sys.argv[1:], standalone_mode=False)
+print(json.dumps([name for name in sys.modules if name.partition(".")[0] == "clusterdp"]))
+"""
+MOST_MODULES = 120
+OWNERS = ("engines", "ledger", "owner", "planning", "releasing", "sources", "studies")
 
 
 def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -83,3 +91,16 @@ def test_without_locks_no_folder_is_published(source: Path, tmp_path: Path) -> N
     assert "a folder can be published on Linux and macOS only" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("*out*"))
+
+
+def test_an_estimate_loads_few_modules_and_none_of_the_owner(published: Path) -> None:
+    done = run(_COMMAND_ALONE, "estimate", published)
+    assert done.returncode == 0, done.stderr
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    assert "clusterdp.estimation.estimate" in loaded
+    assert len(loaded) <= MOST_MODULES
+    rooms = {name.split(".")[1] for name in loaded if "." in name}
+    assert rooms.isdisjoint(OWNERS)
+    assert {name for name in loaded if name.startswith("clusterdp.cli.")} == {
+        f"clusterdp.cli.{name}" for name in ("analyst", "app", "console")
+    }

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
-from clusterdp.document.charts import (
-    Axis,
-    ChartLine,
-    Interval,
-    interval_axis,
-    interval_chart,
-    line_chart,
-)
+from clusterdp.document.charts import Axis, ChartLine, interval_axis, interval_chart, line_chart
 from clusterdp.document.markup import render
-from clusterdp.document.scales import Logarithmic
+from clusterdp.document.scales import Interval, Logarithmic
 from page_checks import assert_sound_page, page_text
 from sample_page import INTERVALS, sample
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from clusterdp.mechanisms.settling import settle_outcomes
 from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
-from clusterdp.outcomes.pilot import MOST_BINS, nearest_distribution, pilot_space, settle_outcomes
-from clusterdp.statistics.noise import noise_variance
+from clusterdp.statistics.noise import nearest_distribution, noise_variance
+from clusterdp.statistics.pilot import MOST_BINS, pilot_space
 
 WIDE = declare({"rounds": "number:0..1000000"})
 DECLARED = {

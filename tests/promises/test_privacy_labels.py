@@ -6,17 +6,22 @@ import itertools
 import math
 from collections import defaultdict
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given as drawn_from
+from hypothesis import strategies as st
 
 import clusterdp as cdp
 from batch_runs import WordGrid, batch_of
 from categories import one_outcome, questions_of
 from clusterdp.cells.assignment import pool_small_clusters
+from clusterdp.channels.base import KEEP_TOTAL
 from clusterdp.channels.cluster_response import ClusterResponse
+from clusterdp.privacy.accounting import largest_ratio
 from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.stages import label_units
@@ -236,6 +241,17 @@ def audit_words() -> None:
     for place, outcome in itertools.product(range(len(LABELS)), (0, 1)):
         wanted = np.outer(RESPONSE.probs()[place], transition[:, outcome])
         np.testing.assert_allclose(machine(LABELS[place], outcome), wanted, atol=4 / N_WORDS)
+
+
+@drawn_from(epsilon=st.floats(0.01, 12.0), n_labels=st.integers(2, 60))
+def test_a_response_keeps_what_its_epsilon_allows_and_no_unit_more(
+    epsilon: float, n_labels: int
+) -> None:
+    """Exactly: e^ε is compared as a fraction. One unit of 2^52 less for others is too much."""
+    response = ClusterResponse.for_epsilon([str(label) for label in range(n_labels)], epsilon)
+    ratio, n_others = largest_ratio(epsilon, KEEP_TOTAL), n_labels - 1
+    assert Fraction(response.own, response.other) <= ratio
+    assert Fraction(response.own + n_others, response.other - 1) > ratio
 
 
 def test_labels_and_rows_have_words_of_their_own() -> None:

@@ -18,16 +18,15 @@ from msgspec.structs import replace
 
 import clusterdp as cdp
 from categories import questions_of
-from clusterdp.mechanisms import draw as settling
-from clusterdp.outcomes import pilot as pilot_bins
+from clusterdp.mechanisms import settling
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.releasing.journal import NoJournal
 from clusterdp.releasing.stages import take_pilots
+from clusterdp.statistics import pilot as pilot_bins
 from clusterdp.statistics.noise import ALONE
-from clusterdp.statistics.pilot import NoisyPilot
+from clusterdp.statistics.pilot import NoisyPilot, pilot_space
 from joint_enumeration import joint_release, worst_loss
 from neighbour_tables import NOISE_IN_ROWS, NeighbourTables, Row
 from runs import state_of

@@ -26,7 +26,6 @@ from clusterdp.mechanisms.draw import draw_together
 from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.declaration import declare
 from clusterdp.outcomes.grid import Grid
-from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import RowCodes, RowEncoder
 from clusterdp.rows.keys import CLUSTERS_KEY, KeyRing, ReleaseKey, response_key, rounding_key
@@ -36,6 +35,7 @@ from clusterdp.spec.columns import Columns, question_names
 from clusterdp.spec.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import ALONE
+from clusterdp.statistics.pilot import pilot_space
 from clusterdp.statistics.sums import NoisySums
 from joint_enumeration import category_chances
 from neighbour_tables import Centre, shifts

@@ -14,11 +14,10 @@ import clusterdp as cdp
 from categories import questions_of
 from clusterdp._progress import NoProgress
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.mechanisms.draw import settle
+from clusterdp.mechanisms.settling import settle
 from clusterdp.outcomes.baseline import choose_categories
 from clusterdp.outcomes.categories import Categories, together
 from clusterdp.outcomes.declaration import declare
-from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.releasing import stages
 from clusterdp.releasing.journal import LOOKED, Event, NoJournal, unpack_entry
 from clusterdp.releasing.prepare import prepare
@@ -27,6 +26,7 @@ from clusterdp.rows.keys import ReleaseKey, UnitIds
 from clusterdp.rows.questions import QuestionRule
 from clusterdp.spec.clusters import PrivateClusters
 from clusterdp.statistics.noise import ALONE, simulated_noise
+from clusterdp.statistics.pilot import pilot_space
 from clusterdp.storage.folder import LocalFolder
 from runs import release_in_memory, state_of, write_with
 from two_questions import ASKED, COLUMNS, MECHANISMS, SPACES, asked_of_some, some_table
@@ -219,7 +219,7 @@ def test_what_cannot_be_released_together_is_as_declared(monkeypatch: pytest.Mon
         if len(calls) > 2:  # after each was checked by itself
             raise cdp.ParameterError("too many bits")
 
-    monkeypatch.setattr("clusterdp.mechanisms.draw.check_exact", refuse)
+    monkeypatch.setattr("clusterdp.mechanisms.settling.check_exact", refuse)
     settled = settle(questions_of(LOOKED_AT, PILOTS), prepared.layout, pilots)
     assert [one.space for one in settled] == list(LOOKED_AT)
     assert [one.mechanism.prior for one in settled] == [one.prior for one in PILOTS]

@@ -13,8 +13,7 @@ import clusterdp as cdp
 from categories import one_outcome, questions_of
 from clusterdp.ledger.history import ReleaseRecord
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.mechanisms.draw import settle
-from clusterdp.outcomes.pilot import pilot_space
+from clusterdp.mechanisms.settling import settle
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import stages
@@ -22,7 +21,7 @@ from clusterdp.releasing.journal import unpack_entry
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.noise import ALONE, add_exact_noise, simulated_noise
-from clusterdp.statistics.pilot import DrawnPilot, NoisyPilot
+from clusterdp.statistics.pilot import DrawnPilot, NoisyPilot, pilot_space
 from clusterdp.storage.folder import MANIFEST
 from pilot_runs import (
     ASKED,
@@ -227,7 +226,7 @@ def test_where_what_follows_could_not_be_released_it_is_as_declared(
     bins = pilot_space(declared.declared)
     assert PILOT.pilot is not None
     pilot = PILOT.pilot.draw(np.zeros(bins.n_categories, dtype=np.int64), bins, add_exact_noise)
-    monkeypatch.setattr("clusterdp.mechanisms.draw.check_exact", refuse)
+    monkeypatch.setattr("clusterdp.mechanisms.settling.check_exact", refuse)
     (settled,) = settle(questions_of([declared], [PILOT]), layout, [pilot])
     assert (settled.space, settled.mechanism) == (declared, PILOT.settled(declared))
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import math
 
-from clusterdp.document.charts import (
-    Axis,
-    ChartLine,
-    Interval,
-    interval_axis,
-    interval_chart,
-    line_chart,
-)
+from clusterdp.document.charts import Axis, ChartLine, interval_axis, interval_chart, line_chart
 from clusterdp.document.markup import render
-from clusterdp.document.scales import Logarithmic
+from clusterdp.document.scales import Interval, Logarithmic
 
 INTERVALS = (
     Interval("everyone", 0.5, 0.2, 0.8, "0.5 (0.2 to 0.8)"),

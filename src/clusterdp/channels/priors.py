@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.channels.base import PRIOR_TOTAL
-from clusterdp.outcomes.pilot import nearest_distribution
+from clusterdp.statistics.noise import nearest_distribution
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray

@@ -1,7 +1,4 @@
-"""`clusterdp estimate`: effects as a table, JSON, CSV, a forest plot and a page.
-
-`clusterdp calibrate`: rows for other tools.
-"""
+"""`clusterdp estimate`: effects as a table, JSON, CSV, a forest plot and a page."""
 
 from __future__ import annotations
 
@@ -26,12 +23,10 @@ from clusterdp.cli.console import (
 )
 from clusterdp.document.text import terminal_width
 from clusterdp.errors import OutputError, ParameterError
-from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.effects.findings import VARYING
 from clusterdp.estimation.estimate import estimate as estimate_effects
 from clusterdp.estimation.reading.rows import open_segments
 from clusterdp.estimation.report.screen import estimate_text
-from clusterdp.published.rows import released_row_errors
 
 if TYPE_CHECKING:
     from clusterdp.estimation.report.results import Estimate
@@ -290,30 +285,3 @@ def _write_csv(result: Estimate, path: Path) -> None:
         result.to_polars().with_columns(texts).rename(plain_text).write_csv(path)
     except OSError as error:
         raise OutputError(f"Cannot write {path}: {error.strerror or 'invalid path'}.") from None
-
-
-_CSV_SUFFIX, _PARQUET = ".csv", ".parquet"
-
-
-@reported_errors()
-def calibrate_command(
-    folder: Folder,
-    out: Annotated[Path, typer.Option(help="The file to write: .parquet or .csv.")],
-    fold: Annotated[int | None, typer.Option(metavar="FOLD", help="Rows of one fold only.")] = None,
-) -> None:
-    """Write released rows, calibrated to the published totals, for other tools.
-
-    clusterdp calibrate published/ --out rows.parquet
-    """
-    if out.suffix not in {_CSV_SUFFIX, _PARQUET}:
-        raise ParameterError(f"out must end in {_PARQUET} or {_CSV_SUFFIX}, got {out.name!r}")
-    if out.resolve().is_relative_to(Path(folder).resolve()):
-        raise OutputError(f"{out} is inside the published folder. Fix: choose another path.")
-    if not out.resolve().parent.is_dir():
-        raise OutputError(
-            f"Cannot write {out}: there is no folder {out.parent}. Fix: make it first."
-        )
-    rows = calibrated_rows(folder, fold=fold)
-    with released_row_errors():
-        (rows.sink_csv if out.suffix == _CSV_SUFFIX else rows.sink_parquet)(out)
-    print_line(f"Wrote {out}")

@@ -2,16 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+import typer.main
 
-from clusterdp.cli import analyst, folders, ledger, owner, reproduce
 from clusterdp.cli.console import ErrorsInOneShape, ScreenHelp
 
+# The commands in the order of work: who uses each, and the module that has it.
+_COMMANDS = {
+    "init": ("Owner", "owner"),
+    "plan": ("Owner", "owner"),
+    "release": ("Owner", "owner"),
+    "ledger": ("Owner", "ledger"),
+    "inspect": ("Analyst", "folders"),
+    "estimate": ("Analyst", "analyst"),
+    "verify": ("Analyst", "folders"),
+    "calibrate": ("Analyst", "folders"),
+    "errata": ("Other", "folders"),
+    "reproduce": ("Other", "reproduce"),
+}
+# Their options do not fit one screen.
+_LONG = ("plan", "release", "estimate")
+
+
+@cache
+def _load(name: str) -> Any:
+    """A command, or the group of commands, of this name."""
+    panel, place = _COMMANDS[name]
+    module = import_module(f"clusterdp.cli.{place}")
+    alone = typer.Typer()
+    if group := getattr(module, "app", None):
+        alone.add_typer(group, name=name, rich_help_panel=panel)
+    else:
+        kind = ScreenHelp if name in _LONG else None
+        command = getattr(module, f"{name}_command")
+        alone.command(name, cls=kind, rich_help_panel=panel)(command)
+    return typer.main.get_group(alone).commands[name]
+
+
+class _LazyCommands(Mapping[str, Any]):
+    """Commands by name. One is loaded when it is used: an analyst loads nothing of the owner's."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _COMMANDS:
+            raise KeyError(name)
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+class _Commands(ErrorsInOneShape):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": {}})
+        self.commands: Any = _LazyCommands()
+
+
 app = typer.Typer(
-    cls=ErrorsInOneShape,
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     # A traceback with local variables would show data.
@@ -19,29 +74,6 @@ app = typer.Typer(
     help="Publish user-level results of a randomized experiment under label differential privacy, "
     "and measure effects from them.\n\nclusterdp init users.parquet",
 )
-
-# In the order of work.
-_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Owner": {
-        "init": owner.init_command,
-        "plan": owner.plan_command,
-        "release": owner.release_command,
-    },
-    "Analyst": {
-        "inspect": folders.inspect_command,
-        "estimate": analyst.estimate_command,
-        "verify": folders.verify_command,
-        "calibrate": analyst.calibrate_command,
-    },
-    "Other": {"errata": folders.errata_command, "reproduce": reproduce.reproduce_command},
-}
-# Their options do not fit one screen.
-_LONG = ("plan", "release", "estimate")
-for panel, commands in _COMMANDS.items():
-    for name, command in commands.items():
-        kind = ScreenHelp if name in _LONG else None
-        app.command(name, cls=kind, rich_help_panel=panel)(command)
-app.add_typer(ledger.app, name="ledger", rich_help_panel="Owner")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so

@@ -1,9 +1,10 @@
-"""`clusterdp inspect`, `clusterdp verify` and `clusterdp errata`."""
+"""`clusterdp inspect`, `verify`, `errata` and `calibrate`, which writes rows for other tools."""
 
 from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -23,10 +24,13 @@ from clusterdp.cli.console import (
 )
 from clusterdp.document.model import Facts, Items, Section, Table
 from clusterdp.document.text import terminal_width, to_screen
+from clusterdp.errors import OutputError, ParameterError
+from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import overview, particulars
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
+from clusterdp.published.rows import released_row_errors
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.folder import ERRATA
 from clusterdp.storage.reading import open_folder
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp.document.model import Part
-    from clusterdp.estimation.cluster_gain import ClusterGain
+from clusterdp.estimation.cluster_gain import ClusterGain
 
 _UNSEALED = "Erratum (not sealed)"
 
@@ -119,3 +123,30 @@ def _gain_tables(gains: list[ClusterGain]) -> Iterator[Section]:
     for metric, found in itertools.groupby(gains, key=lambda one: one.metric):
         title = f"Variance reduction from stratification: {metric} (± SE; more is better)"
         yield Section(title, [Table("", [GAIN_HEADER, *(one.row() for one in found)])])
+
+
+_CSV_SUFFIX, _PARQUET = ".csv", ".parquet"
+
+
+@reported_errors()
+def calibrate_command(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="The file to write: .parquet or .csv.")],
+    fold: Annotated[int | None, typer.Option(metavar="FOLD", help="Rows of one fold only.")] = None,
+) -> None:
+    """Write released rows, calibrated to the published totals, for other tools.
+
+    clusterdp calibrate published/ --out rows.parquet
+    """
+    if out.suffix not in {_CSV_SUFFIX, _PARQUET}:
+        raise ParameterError(f"out must end in {_PARQUET} or {_CSV_SUFFIX}, got {out.name!r}")
+    if out.resolve().is_relative_to(Path(folder).resolve()):
+        raise OutputError(f"{out} is inside the published folder. Fix: choose another path.")
+    if not out.resolve().parent.is_dir():
+        raise OutputError(
+            f"Cannot write {out}: there is no folder {out.parent}. Fix: make it first."
+        )
+    rows = calibrated_rows(folder, fold=fold)
+    with released_row_errors():
+        (rows.sink_csv if out.suffix == _CSV_SUFFIX else rows.sink_parquet)(out)
+    print_line(f"Wrote {out}")

@@ -6,7 +6,7 @@ import math
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from clusterdp.document.charts import interval_scale
+from clusterdp.document.scales import interval_scale
 from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from clusterdp.document.charts import Interval, IntervalPanel
+    from clusterdp.document.scales import Interval, IntervalPanel
 
 T = TypeVar("T")
 

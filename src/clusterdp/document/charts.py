@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.document._svg import drawing, element, text
-from clusterdp.document.scales import Linear, Scale
+from clusterdp.document.scales import Interval, Linear, Scale, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,15 +47,8 @@ _BAR_WIDTH, _BAR_HEIGHT, _BAR_SIDE, _BAR_MIDDLE = 200.0, 22.0, 12.0, 11.0
 _BAR_AXIS = 18.0
 # What a number at an axis of bars takes, at most.
 _TICK_WIDTH = 50.0
-# Intervals that are as many times longer than the median end in an arrow, if they reach further.
-_TOO_LONG = 6.0
 # Of the numbers at a mark: their distance from it, and their size.
 _BESIDE, _ABOVE, _NUMBER, _TEXT_HEIGHT = 8.0, 6.0, 70.0, 15.0
-
-
-def short(value: float) -> str:
-    """A number at an axis."""
-    return f"{value:.6g}".replace("-", "−")
 
 
 class ChartLine(NamedTuple):
@@ -105,63 +98,6 @@ class Mark(NamedTuple):
     label_x: float
     label_ys: tuple[float, ...]
     anchor: str
-
-
-class Interval(NamedTuple):
-    """An estimate with its interval.
-
-    Attributes:
-        label: What it shows.
-        estimate: The number. Where this or an end is not a number, the text alone is shown.
-        low: The lower end; may be minus infinity.
-        high: The upper end; may be infinity.
-        told: The three as text.
-        outer: A wider interval, such as one that holds for several estimates at once.
-        series: Which colour and mark it has.
-        is_main: Whether it is above others, which show parts of it.
-        is_reference: Whether a line leads from it to the others.
-        is_hollow: Whether its mark is.
-        is_muted: Whether it is gray, such as an effect that is not significant.
-    """
-
-    label: str
-    estimate: float
-    low: float
-    high: float
-    told: str
-    outer: tuple[float, float] | None = None
-    series: int = 0
-    is_main: bool = False
-    is_reference: bool = False
-    is_hollow: bool = False
-    is_muted: bool = False
-
-
-class IntervalPanel(NamedTuple):
-    """Estimates below each other.
-
-    Attributes:
-        title: What they show.
-        caption: What else is to be said.
-        header: What the texts of intervals are.
-        intervals: From the top; those that are main ones first.
-    """
-
-    title: str
-    caption: str
-    header: str
-    intervals: Sequence[Interval]
-
-
-def interval_scale(intervals: Sequence[tuple[float, float]]) -> Linear:
-    """An axis that holds zero and all intervals, but those that would make others too small."""
-    ends = np.array(intervals)
-    lengths = ends[:, 1] - ends[:, 0]
-    known = np.isfinite(lengths)
-    if not known.any():
-        return Linear.over([0.0])
-    shown = ends[known & (lengths <= _TOO_LONG * np.median(lengths[known]))]
-    return Linear.over([0.0, *shown.ravel().tolist()])
 
 
 def line_chart(  # noqa: PLR0913 - what is drawn, by name

@@ -1,15 +1,18 @@
-"""Scales: where a number stands on an axis, and which numbers are written there."""
+"""Scales: where a number stands on an axis, and which are written there; intervals on a scale.
+
+Terminal, pages and figures draw these.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from clusterdp._arrays import FloatArray
 
@@ -20,6 +23,8 @@ _N_TICKS = 5
 _WIDENED = 0.5
 # How far a number may be from an end of an axis, as a share of a step, and still be on it.
 _ROUNDING = 1e-9
+# Intervals that are as many times longer than the median end in an arrow, if they reach further.
+_TOO_LONG = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +122,65 @@ def _round_step(width: float) -> float:
     power = math.floor(math.log10(least))
     steps = [float(f"{digit}e{power}") for digit in (1, 2, 5, 10)]
     return min(step for step in steps if step >= least * (1 - _ROUNDING))
+
+
+def short(value: float) -> str:
+    """A number at an axis."""
+    return f"{value:.6g}".replace("-", "−")
+
+
+class Interval(NamedTuple):
+    """An estimate with its interval.
+
+    Attributes:
+        label: What it shows.
+        estimate: The number. Where this or an end is not a number, the text alone is shown.
+        low: The lower end; may be minus infinity.
+        high: The upper end; may be infinity.
+        told: The three as text.
+        outer: A wider interval, such as one that holds for several estimates at once.
+        series: Which colour and mark it has.
+        is_main: Whether it is above others, which show parts of it.
+        is_reference: Whether a line leads from it to the others.
+        is_hollow: Whether its mark is.
+        is_muted: Whether it is gray, such as an effect that is not significant.
+    """
+
+    label: str
+    estimate: float
+    low: float
+    high: float
+    told: str
+    outer: tuple[float, float] | None = None
+    series: int = 0
+    is_main: bool = False
+    is_reference: bool = False
+    is_hollow: bool = False
+    is_muted: bool = False
+
+
+class IntervalPanel(NamedTuple):
+    """Estimates below each other.
+
+    Attributes:
+        title: What they show.
+        caption: What else is to be said.
+        header: What the texts of intervals are.
+        intervals: From the top; those that are main ones first.
+    """
+
+    title: str
+    caption: str
+    header: str
+    intervals: Sequence[Interval]
+
+
+def interval_scale(intervals: Sequence[tuple[float, float]]) -> Linear:
+    """An axis that holds zero and all intervals, but those that would make others too small."""
+    ends = np.array(intervals)
+    lengths = ends[:, 1] - ends[:, 0]
+    known = np.isfinite(lengths)
+    if not known.any():
+        return Linear.over([0.0])
+    shown = ends[known & (lengths <= _TOO_LONG * np.median(lengths[known]))]
+    return Linear.over([0.0, *shown.ravel().tolist()])

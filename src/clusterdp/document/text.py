@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp._text import plain_text
-from clusterdp.document.charts import interval_scale, short
 from clusterdp.document.model import (
     Code,
     Facts,
@@ -21,13 +20,13 @@ from clusterdp.document.model import (
     Table,
     render_inline,
 )
+from clusterdp.document.scales import interval_scale, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from clusterdp.document.charts import Interval
     from clusterdp.document.model import Part
-    from clusterdp.document.scales import Linear
+    from clusterdp.document.scales import Interval, Linear
 
 
 _INDENT, _GAP = "  ", "  "

@@ -3,32 +3,26 @@
 A release in memory, one on disk and a simulated one take this same step; after it, only rows are
 left to be randomized.
 
-**After a pilot**, categories and mechanism follow from what was drawn. Every part's ε was fixed
-before the pilot, so that the losses of pilot, statistics and rows add up for any pilot. Nothing
-here can refuse a release.
-
 **How much a row reveals** is how often the best guess from it is the true outcome. It follows from
 the mechanism and public numbers, so it can be stated before a release.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import plural, shortest_decimal, with_article
 from clusterdp.channels.asked import AskedChannel
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ClusterDPError, ParameterError
-from clusterdp.outcomes.categories import together
-from clusterdp.outcomes.pilot import pilot_rounding, settle_outcomes
 from clusterdp.privacy.statement import percent_rounded_up
 from clusterdp.statistics.sums import NoisyMetricSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel, RowRule
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -36,7 +30,6 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.statistics.base import CellTotals, DrawnStatistic, Histogram
     from clusterdp.statistics.noise import NoiseSource
-    from clusterdp.statistics.pilot import DrawnPilot
 
     Statistics = tuple[DrawnStatistic, ...]
 
@@ -244,59 +237,6 @@ def histogram_of(statistics: Sequence[DrawnStatistic]) -> Histogram | None:
     """The noisy counts among some statistics, if there are any."""
     histograms = (one.histogram() for one in statistics)
     return next((one for one in histograms if one is not None), None)
-
-
-def settle(
-    declared: Sequence[Question], layout: Layout, pilots: Sequence[DrawnPilot | None]
-) -> tuple[Question, ...]:
-    """What each question has after pilots; what was declared, where that could not be released.
-
-    Args:
-        declared: The questions as they were checked before the pilots.
-        layout: The cells.
-        pilots: What was drawn of each question; None where it has no pilot.
-    """
-    before = [
-        one
-        if pilot is None
-        else Question(space=one.space, mechanism=one.mechanism.settled(one.space))
-        for one, pilot in zip(declared, pilots, strict=True)
-    ]
-    after = [_settle(one, layout, pilot) for one, pilot in zip(before, pilots, strict=True)]
-    spaces = together([one.space for one in after])
-    found = [replace(one, space=space) for one, space in zip(after, spaces, strict=True)]
-    try:
-        for one in found:
-            check_exact(layout, one.space, one.mechanism)
-    except ParameterError:
-        return tuple(before)
-    return tuple(found)
-
-
-def _settle(before: Question, layout: Layout, pilot: DrawnPilot | None) -> Question:
-    """What follows from the pilot of a question, by itself."""
-    if pilot is None:
-        return before
-    try:
-        space, prior = settle_outcomes(*_seen(before, layout, pilot))
-        mechanism = before.mechanism.with_prior(prior)
-        check_exact(layout, space, mechanism)
-    except ParameterError:
-        return before
-    return Question(space=space, mechanism=mechanism)
-
-
-def _seen(
-    question: Question, layout: Layout, pilot: DrawnPilot
-) -> tuple[Categories, IntArray, float, int]:
-    """What a pilot shows: as many units were in it as are asked, up to chance."""
-    n_units = max(1, round(question.mechanism.asked_share * layout.n_units))
-    return pilot.bins, pilot.noisy_counts, pilot.variance, n_units
-
-
-def settled_rounding(after: Question, layout: Layout, pilot: DrawnPilot) -> tuple[float, ...]:
-    """The variance that rounding adds to each metric of a question, as its pilot shows it."""
-    return pilot_rounding(*_seen(after, layout, pilot), after.space)
 
 
 def pilot_notes(

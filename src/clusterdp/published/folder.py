@@ -29,7 +29,6 @@ from clusterdp.cells.assignment import POOLED_LABEL
 from clusterdp.cells.layout import Layout, find_arm
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.mechanisms.draw import histogram_of
-from clusterdp.outcomes.pilot import pilot_space
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, most_unpacked
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import ReleaseNote, release_notes
@@ -45,6 +44,7 @@ from clusterdp.published.tables import (
 from clusterdp.rows.column_types import holds_groups, holds_ids, is_publishable
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE
 from clusterdp.spec.provenance import check_line
+from clusterdp.statistics.pilot import pilot_space
 from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,

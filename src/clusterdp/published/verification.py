@@ -14,7 +14,8 @@ from clusterdp.cells.layout import AssignedGroups
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.catalogue import usual_name
-from clusterdp.mechanisms.draw import Question, histogram_of, settle, settled_rounding
+from clusterdp.mechanisms.draw import Question, histogram_of
+from clusterdp.mechanisms.settling import settle, settled_rounding
 from clusterdp.outcomes.categories import together
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here

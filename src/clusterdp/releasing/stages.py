@@ -32,16 +32,8 @@ from clusterdp._progress import NoProgress, no_progress
 from clusterdp.cells.layout import EVERYONE
 from clusterdp.engines.base import BOTH_AT_ONCE, COUNTING, RANDOMIZING
 from clusterdp.errors import TableChangedError
-from clusterdp.mechanisms.draw import (
-    Question,
-    complete,
-    draw_together,
-    pilot_notes,
-    public_channel,
-    settle,
-    settled_rounding,
-)
-from clusterdp.outcomes.pilot import pilot_space
+from clusterdp.mechanisms.draw import Question, complete, draw_together, pilot_notes, public_channel
+from clusterdp.mechanisms.settling import settle, settled_rounding
 from clusterdp.published.manifest import Manifest
 from clusterdp.releasing.journal import (
     DRAWN,
@@ -58,7 +50,7 @@ from clusterdp.rows.tally import CountRequest
 from clusterdp.rows.value_codes import ValueCodes
 from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
 from clusterdp.statistics.noise import add_exact_noise
-from clusterdp.statistics.pilot import DrawnPilot
+from clusterdp.statistics.pilot import DrawnPilot, pilot_space
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

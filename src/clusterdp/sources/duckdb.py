@@ -12,6 +12,7 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import DataError, raise_alone
@@ -82,20 +83,12 @@ class _DuckdbQuery(Query):
 def _to_frame(rows: duckdb.DuckDBPyRelation) -> pl.DataFrame:
     import polars as pl
 
+    # As a stream of Arrow batches, and nothing else of DuckDB's for Polars to hold on to.
+    stream: Any = SimpleNamespace(__arrow_c_stream__=rows.__arrow_c_stream__)
     try:
-        return pl.DataFrame(_Stream(rows))
+        return pl.DataFrame(stream)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise_alone(DataError("the result of the DuckDB query cannot be read"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """Rows as a stream of Arrow batches, and nothing else of DuckDB's for Polars to hold on to."""
-
-    rows: duckdb.DuckDBPyRelation
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.rows.__arrow_c_stream__(requested_schema)
 
 
 @contextmanager

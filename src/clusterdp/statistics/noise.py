@@ -220,3 +220,18 @@ def noise_variance(scale: float) -> float:
     if scale < _NO_NOISE:
         return 0.0
     return 1 / (2 * math.sinh(1 / (2 * scale)) ** 2)
+
+
+def nearest_distribution(frequencies: FloatArray) -> FloatArray:
+    """Euclidean projection onto the simplex, which takes noise away from rare outcomes.
+
+    Args:
+        frequencies: Any numbers; axes `[..., outcome]`.
+    """
+    # A constant changes nothing, and neither does what lies more than 1 below the largest.
+    lowered = np.maximum(frequencies - frequencies.max(axis=-1, keepdims=True), -1.0)
+    falling = -np.sort(-lowered, axis=-1)
+    above = (np.cumsum(falling, axis=-1) - 1) / np.arange(1, frequencies.shape[-1] + 1)
+    n_kept = (falling > above).sum(axis=-1, keepdims=True)
+    taken = np.take_along_axis(above, n_kept - 1, axis=-1)
+    return np.asarray(np.maximum(lowered - taken, 0.0))

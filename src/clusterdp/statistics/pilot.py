@@ -1,18 +1,27 @@
 """A pilot: one noisy histogram of all units, drawn before anything else.
 
+**Bins** are fixed before any outcome is read, and cover every value there can be. A finite outcome
+has a bin for each of its values. A number has bins that widen with the distance from zero, or from
+the end of its range that is nearest to zero: their edges are 1, 1.2, 1.5, 2 and so on times powers
+of ten, as far as these are lattice points. Both sides of a cut are edges.
+
 What is released afterwards follows from it: where numbers are clipped, their grids, and the prior
 that channels are designed for. So it is drawn once, written down before it is used, and published.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from clusterdp._text import exact
 from clusterdp.errors import FormatError, ParameterError
+from clusterdp.outcomes.categories import Categories, TooManyCategoriesError
+from clusterdp.outcomes.grid import Grid, needed_points
 from clusterdp.privacy.accounting import (
     LossAtom,
     checked_epsilon,
@@ -22,15 +31,63 @@ from clusterdp.privacy.accounting import (
 from clusterdp.statistics.noise import noise_variance
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import polars as pl
 
     from clusterdp._arrays import IntArray
-    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.declaration import DeclaredOutcomes
+    from clusterdp.outcomes.number import Number
     from clusterdp.statistics.noise import NoiseSource
 
 _BIN, _COLUMN = "bin", "noisy_count"
 # Noise of less buries any table.
 _LEAST_EPSILON = 1e-6
+
+
+# More bins have more noise together than they show.
+MOST_BINS = 512
+# Leading digits of edges, in tenths; fewer where several outcomes would make too many bins.
+_LEADING = ((10, 12, 15, 20, 25, 30, 40, 50, 60, 80), (10, 20, 50), (10, 30), (10,), ())
+
+
+def pilot_space(declared: DeclaredOutcomes) -> Categories:
+    """The bins of a pilot, jointly over outcomes: a row is in the bin at or below its numbers."""
+    for leading in _LEADING[:-1]:
+        with suppress(TooManyCategoriesError):
+            return _with_bins(declared, leading)
+    return _with_bins(declared, _LEADING[-1])
+
+
+def _with_bins(declared: DeclaredOutcomes, leading: tuple[int, ...]) -> Categories:
+    grids = tuple(
+        Grid(number=number, points=_edges(number, declared.cuts(name), leading))
+        for name, number in declared.numbers.items()
+    )
+    return Categories(declared=declared, grids=grids, most=MOST_BINS)
+
+
+def _edges(number: Number, cuts: tuple[int, ...], leading: tuple[int, ...]) -> tuple[int, ...]:
+    """Lower edges of bins, as steps above the lower end."""
+    low, high = exact(number.low), exact(number.high)
+    centre = min(max(Fraction(0), low), high)
+    places = (
+        (centre + sign * distance - low) / number.unit
+        for distance in _distances(number, leading)
+        for sign in (-1, 1)
+    )
+    steps = {
+        int(place) for place in places if place.denominator == 1 and 0 <= place <= number.n_steps
+    }
+    return tuple(sorted({*steps, int((centre - low) / number.unit), *needed_points(number, cuts)}))
+
+
+def _distances(number: Number, leading: tuple[int, ...]) -> Iterator[Fraction]:
+    """Round numbers from one step up to the whole range."""
+    power = number.unit / 10
+    while power <= number.n_steps * number.unit:
+        yield from (digits * power for digits in leading)
+        power *= 10
 
 
 class NoisyPilot(msgspec.Struct, frozen=True, kw_only=True):

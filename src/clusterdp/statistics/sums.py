@@ -54,16 +54,13 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
 
     of_everyone: ClassVar[bool] = True
     largest_weight: ClassVar[int] = 1
+    # They calibrate rows; nothing is estimated from them alone.
+    estimates_effects: ClassVar[bool] = False
 
     epsilon: float
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "epsilon", checked_epsilon(self.epsilon))
-
-    @property
-    def estimates_effects(self) -> bool:
-        """They calibrate rows; nothing is estimated from them alone."""
-        return False
 
     def loss(self) -> tuple[LossAtom, ...]:
         """The privacy loss, largest first: ε at most."""

@@ -12,14 +12,7 @@ import numpy as np
 
 from clusterdp._text import counted
 from clusterdp._version import __version__
-from clusterdp.document.charts import (
-    Axis,
-    ChartLine,
-    Interval,
-    interval_axis,
-    interval_chart,
-    line_chart,
-)
+from clusterdp.document.charts import Axis, ChartLine, interval_axis, interval_chart, line_chart
 from clusterdp.document.markup import render
 from clusterdp.document.model import (
     Chart,
@@ -32,7 +25,7 @@ from clusterdp.document.model import (
     Table,
     strong,
 )
-from clusterdp.document.scales import Linear
+from clusterdp.document.scales import Interval, Linear
 from clusterdp.document.text import Column
 from clusterdp.estimation.effects.effect import Effect, plain_label
 from clusterdp.estimation.effects.findings import ArmDistribution, Findings

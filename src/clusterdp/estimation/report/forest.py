@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterdp.document._matplotlib import interval_figure
-from clusterdp.document.charts import IntervalPanel, bar_axis, interval_bar, interval_scale
+from clusterdp.document.charts import bar_axis, interval_bar
 from clusterdp.document.model import DrawnRow, DrawnTable, FilterTable
+from clusterdp.document.scales import IntervalPanel, interval_scale
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import Effect, plain_label, short_label
 from clusterdp.estimation.effects.findings import Findings

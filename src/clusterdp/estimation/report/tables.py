@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from clusterdp._text import shortest_decimal
-from clusterdp.document.charts import Interval
+from clusterdp.document.scales import Interval
 from clusterdp.document.text import Column
 from clusterdp.estimation.effects.effect import (
     NOTHING,

@@ -1,12 +1,10 @@
 """From a pilot, a noisy histogram of all units, to clipped numbers, their grids and a prior.
 
-**Bins** are fixed before any outcome is read, and cover every value there can be. A finite outcome
-has a bin for each of its values. A number has bins that widen with the distance from zero, or from
-the end of its range that is nearest to zero: their edges are 1, 1.2, 1.5, 2 and so on times powers
-of ten, as far as these are lattice points. Both sides of a cut are edges.
-
 **Clips.** The noise of bins is known. An end of the range is moved only where the noise leaves no
 doubt that little lies beyond it. A wrong shape costs precision and nothing else.
+
+Every part's ε was fixed before the pilot, so that the losses of pilot, statistics and rows add up
+for any pilot. Nothing here can refuse a release.
 
 What follows is a pure function of what is published. For any pilot, estimates are unbiased for the
 clipped outcomes, so that a poor pilot costs precision alone.
@@ -14,70 +12,80 @@ clipped outcomes, so that a poor pilot costs precision alone.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp._text import exact
+from clusterdp.errors import ParameterError
+from clusterdp.mechanisms.draw import Question, check_exact
 from clusterdp.outcomes.baseline import base_measure, place_grids
-from clusterdp.outcomes.categories import Categories, TooManyCategoriesError
-from clusterdp.outcomes.grid import Density, Grid, needed_points
+from clusterdp.outcomes.categories import Categories, together
+from clusterdp.outcomes.grid import Density, Grid
 from clusterdp.outcomes.metric import OutcomeValue
 from clusterdp.outcomes.number import Number
+from clusterdp.statistics.noise import nearest_distribution
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.declaration import DeclaredOutcomes
+    from clusterdp.statistics.pilot import DrawnPilot
 
 
-# More bins have more noise together than they show.
-MOST_BINS = 512
-# Leading digits of edges, in tenths; fewer where several outcomes would make too many bins.
-_LEADING = ((10, 12, 15, 20, 25, 30, 40, 50, 60, 80), (10, 20, 50), (10, 30), (10,), ())
+def settle(
+    declared: Sequence[Question], layout: Layout, pilots: Sequence[DrawnPilot | None]
+) -> tuple[Question, ...]:
+    """What each question has after pilots; what was declared, where that could not be released.
+
+    Args:
+        declared: The questions as they were checked before the pilots.
+        layout: The cells.
+        pilots: What was drawn of each question; None where it has no pilot.
+    """
+    before = [
+        one
+        if pilot is None
+        else Question(space=one.space, mechanism=one.mechanism.settled(one.space))
+        for one, pilot in zip(declared, pilots, strict=True)
+    ]
+    after = [_settle(one, layout, pilot) for one, pilot in zip(before, pilots, strict=True)]
+    spaces = together([one.space for one in after])
+    found = [replace(one, space=space) for one, space in zip(after, spaces, strict=True)]
+    try:
+        for one in found:
+            check_exact(layout, one.space, one.mechanism)
+    except ParameterError:
+        return tuple(before)
+    return tuple(found)
 
 
-def pilot_space(declared: DeclaredOutcomes) -> Categories:
-    """The bins of a pilot, jointly over outcomes: a row is in the bin at or below its numbers."""
-    for leading in _LEADING[:-1]:
-        with suppress(TooManyCategoriesError):
-            return _with_bins(declared, leading)
-    return _with_bins(declared, _LEADING[-1])
+def _settle(before: Question, layout: Layout, pilot: DrawnPilot | None) -> Question:
+    """What follows from the pilot of a question, by itself."""
+    if pilot is None:
+        return before
+    try:
+        space, prior = settle_outcomes(*_seen(before, layout, pilot))
+        mechanism = before.mechanism.with_prior(prior)
+        check_exact(layout, space, mechanism)
+    except ParameterError:
+        return before
+    return Question(space=space, mechanism=mechanism)
 
 
-def _with_bins(declared: DeclaredOutcomes, leading: tuple[int, ...]) -> Categories:
-    grids = tuple(
-        Grid(number=number, points=_edges(number, declared.cuts(name), leading))
-        for name, number in declared.numbers.items()
-    )
-    return Categories(declared=declared, grids=grids, most=MOST_BINS)
+def _seen(
+    question: Question, layout: Layout, pilot: DrawnPilot
+) -> tuple[Categories, IntArray, float, int]:
+    """What a pilot shows: as many units were in it as are asked, up to chance."""
+    n_units = max(1, round(question.mechanism.asked_share * layout.n_units))
+    return pilot.bins, pilot.noisy_counts, pilot.variance, n_units
 
 
-def _edges(number: Number, cuts: tuple[int, ...], leading: tuple[int, ...]) -> tuple[int, ...]:
-    """Lower edges of bins, as steps above the lower end."""
-    low, high = exact(number.low), exact(number.high)
-    centre = min(max(Fraction(0), low), high)
-    places = (
-        (centre + sign * distance - low) / number.unit
-        for distance in _distances(number, leading)
-        for sign in (-1, 1)
-    )
-    steps = {
-        int(place) for place in places if place.denominator == 1 and 0 <= place <= number.n_steps
-    }
-    return tuple(sorted({*steps, int((centre - low) / number.unit), *needed_points(number, cuts)}))
-
-
-def _distances(number: Number, leading: tuple[int, ...]) -> Iterator[Fraction]:
-    """Round numbers from one step up to the whole range."""
-    power = number.unit / 10
-    while power <= number.n_steps * number.unit:
-        yield from (digits * power for digits in leading)
-        power *= 10
+def settled_rounding(after: Question, layout: Layout, pilot: DrawnPilot) -> tuple[float, ...]:
+    """The variance that rounding adds to each metric of a question, as its pilot shows it."""
+    return pilot_rounding(*_seen(after, layout, pilot), after.space)
 
 
 # The share of units, without those at zero, that a clip may move to an end.
@@ -215,21 +223,6 @@ def mixed(parts: list[Density], masses: FloatArray) -> Density:
     found, place = np.unique(steps, return_inverse=True)
     probs = np.bincount(place, np.concatenate(weights))
     return Density(steps=found, probs=probs / probs.sum())
-
-
-def nearest_distribution(frequencies: FloatArray) -> FloatArray:
-    """Euclidean projection onto the simplex, which takes noise away from rare outcomes.
-
-    Args:
-        frequencies: Any numbers; axes `[..., outcome]`.
-    """
-    # A constant changes nothing, and neither does what lies more than 1 below the largest.
-    lowered = np.maximum(frequencies - frequencies.max(axis=-1, keepdims=True), -1.0)
-    falling = -np.sort(-lowered, axis=-1)
-    above = (np.cumsum(falling, axis=-1) - 1) / np.arange(1, frequencies.shape[-1] + 1)
-    n_kept = (falling > above).sum(axis=-1, keepdims=True)
-    taken = np.take_along_axis(above, n_kept - 1, axis=-1)
-    return np.asarray(np.maximum(lowered - taken, 0.0))
 
 
 # Digits of a prior: more would depend on the machine that adds them up.
