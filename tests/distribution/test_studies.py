@@ -36,6 +36,8 @@ def test_long_tables_become_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     study_page.write_study("some", PAGE.format(rows=rows))
     written = (tmp_path / "some.md").read_text()
     assert "[25 rows as CSV](some_by_epsilon.csv): promise, n, share.\n\n| short |" in written
+    assert len(study_page.written_rows("some", ("promise", "n", "share"))) == 25
+    assert study_page.written_rows("some", ("short", "table")) == [["1", "2"]]
     table = pl.read_csv(tmp_path / "some_by_epsilon.csv")
     assert table.columns == ["promise", "n", "share"]
     assert table.row(1) == ("all", 1001, "1%")
