@@ -390,8 +390,8 @@ def true_numbers(
     values = pl.col(names).cast(pl.Float64).fill_nan(None).clip(upper_bound=largest)
     table = table.with_columns(values).drop_nulls(names)
     if study.groups is not None:
-        parts = sorted(table.group_by(study.groups), key=lambda one: one[0])
-        return [[one for _, part in parts for one in true_effects(part, study)]]
+        parts = table.sort(study.groups).partition_by(study.groups)
+        return [[one for part in parts for one in true_effects(part, study)]]
     return [true_effects(one, study) for one in (table, table.filter(_PART))]
 
 
