@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 from bench import study_page
+from bench.release_coverage import HEADER
 
 from sitepages.pages import DOCS
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pytest
 
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+PAGES = ("README.md", "release_coverage.md")
 PAGE = """# A study
 
 ## By ε
@@ -47,3 +49,11 @@ def test_no_page_has_a_long_table() -> None:
     for path in (DOCS / "studies").glob("*.md"):
         lengths = [table.count("\n") - 2 for table in TABLE.findall(path.read_text())]
         assert max(lengths, default=0) <= study_page.MOST_ROWS, path.name
+
+
+def test_the_overview_says_what_the_page_of_releases_says() -> None:
+    overview, written = ((DOCS / "studies" / name).read_text() for name in PAGES)
+    found = re.search(r"(\d+ of (\d+) lines) meet every criterion", overview)
+    assert found is not None
+    assert f"{found[1]} are as wanted in everything" in written
+    assert len(study_page.written_rows("release_coverage", HEADER)) == int(found[2])
