@@ -415,9 +415,9 @@ more. Degrees of freedom allow for all of this.
 In 79 schools planned for overall, standard errors are about 6% too large. Rows have too little of ε
 to tell how schools differ, so that this is left in the variance: an upper bound.
 
-Where outcomes may be missing, an effect is a ratio. Noise that makes the share observed look smaller
-makes its error larger by as much, and the standard error follows. In a tenth at ε = 1 this is nearly
-all that standard errors vary by.
+Where outcomes may be missing, an effect is a ratio. Noise that makes the share observed look
+smaller makes its error larger by as much, and the standard error follows. In a tenth at ε = 1 this
+is nearly all that standard errors vary by.
 
 {table}
 
