@@ -19,6 +19,26 @@ def write_study(name: str, text: str) -> None:
     (STUDIES_FOLDER / f"{name}.md").write_text(_with_files(name, text), encoding="utf-8")
 
 
+def written_rows(name: str, header: tuple[str, ...]) -> list[list[str]]:
+    """The rows of the table with this header, in the page of a study or in a file beside it."""
+    for path in sorted(STUDIES_FOLDER.glob(f"{name}*.csv")):
+        with path.open(newline="", encoding="utf-8") as file:
+            first, *rows = csv.reader(file)
+        if tuple(first) == header:
+            return rows
+    for found in _PARTS.finditer((STUDIES_FOLDER / f"{name}.md").read_text(encoding="utf-8")):
+        if found["table"] is not None:
+            first, *rows = _cells(found["table"])
+            if tuple(first) == header:
+                return rows
+    return []
+
+
+def without_thousands(text: str) -> str:
+    """Text without the commas that group digits, as files have numbers."""
+    return _THOUSANDS.sub("", text)
+
+
 def _with_files(name: str, text: str) -> str:
     """The page with links in place of its long tables."""
     headings = [""]
@@ -55,7 +75,7 @@ def _cells(table: str) -> list[list[str]]:
 
 
 def _row(line: str) -> list[str]:
-    return [_THOUSANDS.sub("", cell.strip()) for cell in line.strip("|").split("|")]
+    return [without_thousands(cell.strip()) for cell in line.strip("|").split("|")]
 
 
 def _is_across(row: list[str]) -> bool:

@@ -50,12 +50,14 @@ PLAN = f"""\
 At ε = 2 you can detect a change in visit of 15 pp among all units, and of 91 pp
 in a 10% segment.
 {MDE}
-Privacy  ε = 2, δ = 0, one unit's outcomes (label DP). A reader who knows every
-         other unit's outcomes and is 50% sure of one unit's outcome can be at
-         most 89% sure after reading the release.
-Design   480 units, 3 clusters (market), 2 arms. No outcome was read.
-Assumes  your baselines: visit 30%, clicks mean 1, sd 1
-ε split  73% rows (any segment later), 27% arm totals (overall effect)
+Privacy     ε = 2, δ = 0, one unit's outcomes (label DP). A reader who knows
+            every other unit's outcomes and is 50% sure of one unit's outcome
+            can be at most 89% sure after reading the release.
+Design      480 units, 3 clusters (market), 2 arms. No outcome was read.
+Assumes     your baselines: visit 30%, clicks mean 1, sd 1
+ε split     73% rows (any segment later), 27% arm totals (overall effect)
+Budget      no ledger (cannot be added later; see [privacy])
+Not stated  description, license (cannot be added later; see [about])
 
 Wrote experiment.lock and plan.html
 Next: clusterdp release experiment.toml

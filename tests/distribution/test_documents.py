@@ -123,6 +123,17 @@ def test_the_reference_has_every_key_of_an_experiment_file() -> None:
     assert [key for key in keys if key not in words] == []
 
 
+def test_no_document_promises_a_package_that_is_not_there() -> None:
+    """It is installed from its folder, until it is on the index."""
+    promise = re.compile(r"pip install [^\n]*clusterdp\b")
+    assert [
+        path.name
+        for path in EVERY_DOCUMENT
+        if path.name != "CHANGELOG.md" and promise.search(path.read_text())
+    ] == []
+    assert promise.search("pip install 'clusterdp[plot]'")
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     for path in EVERY_DOCUMENT:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):

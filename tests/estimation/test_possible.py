@@ -140,3 +140,4 @@ def test_two_units_have_no_effect_and_it_is_said() -> None:
     assert [math.isnan(one.effect) for one in found.effects] == [True]
     assert "bought is not reported: an arm has too few units." in found.notes
     assert "bought is not reported" in str(found)
+    assert "Variance due to privacy" not in str(found)

@@ -10,18 +10,21 @@ seven of them away or more: a false alarm is below `ALPHA`, if the ratio is abou
 from __future__ import annotations
 
 import math
+import pickle
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import opendp.measurements
 import pytest
-from bench.release_coverage import (
+from bench import release_coverage
+from bench.release_draws import (
     STUDIES,
     Study,
     chosen_effects,
     plan_study,
     predictions,
+    replicate,
     right_baseline,
     true_numbers,
 )
@@ -29,6 +32,9 @@ from bench.release_coverage import (
 import clusterdp as cdp
 from clusterdp.cells.layout import EVERYONE, Layout
 from clusterdp.estimation.means.arms import ArmMeans, GroupScores
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 N_RELEASES = 12
 # Rows have a percent of ε, as is best for the overall effect alone.
@@ -50,6 +56,32 @@ def known_baseline(name: str) -> dict[str, str]:
 def release(study: Study, table: Any, epsilon: float, **shares: Any) -> cdp.Release:
     options = study.options | {"baseline": known_baseline(study.name)} | shares
     return cdp.release(table, unit="id", arm="arm", epsilon=epsilon, **options)
+
+
+@pytest.mark.parametrize("n_before", [1, 2, 3])
+def test_a_line_stays_until_a_later_program_has_measured_it_as_often(
+    n_before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = find_study("a score without")
+    task = release_coverage.Task(STUDIES.index(study), "overall", 4.0, 0, tmp_path / "later" / "4")
+    other = task._replace(epsilon=2.0, file=tmp_path / "later" / "2")
+
+    def before(_: str, header: tuple[str, ...]) -> list[list[str]]:
+        numbers = [str(n_before), *["before"] * (len(header) - 5)]
+        lines = [[*one.what, "overall", *numbers] for one in (task, other)]
+        return lines if header == release_coverage.HEADER else []
+
+    monkeypatch.setattr(release_coverage, "written_rows", before)
+    monkeypatch.setattr(release_coverage, "_AT_ONCE", 2)
+    task.file.parent.mkdir()
+    task.file.write_bytes(pickle.dumps(replicate(study, "overall", 4.0, 2)))
+    (kept, measured), tests = release_coverage.rows_of([other, task])
+    assert kept[-1] == "before"
+    assert measured[-1] == ("before" if n_before == 3 else "later")
+    assert len(measured) == len(release_coverage.HEADER)
+    assert not tests
+    page = release_coverage.page([kept, measured], tests, 1.0)
+    assert "of 2 lines are as wanted" in page
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
+import clusterdp as cdp
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from reports import many_segments
 
@@ -54,9 +56,23 @@ def test_a_report_fits_and_is_accessible(browser: Browser, report: Path) -> None
         assert set(page.locator(".forest").evaluate_all(wider)) == {0}
 
 
-def test_a_notebook_shows_columns_side_by_side(browser: Browser, tmp_path: Path) -> None:
+def outputs(kind: str) -> str:
+    """What a notebook shows of an estimate, or of what an owner sees before a release."""
+    if kind == "estimate":
+        return many_segments(3, "a place called number {}")._repr_html_()
+    asked: dict[str, Any] = {"unit": "user", "arm": "treated", "epsilon": 2}
+    asked["outcomes"] = {f"how many orders within {days} days": "0..3" for days in (7, 30)}
+    numbers = pl.int_range(400, eager=True)
+    treated, orders = (numbers % 2).alias("treated"), numbers % 4
+    units = pl.DataFrame([numbers.alias("user"), treated, *map(orders.alias, asked["outcomes"])])
+    plan = cdp.plan(units, **asked)
+    return (plan if kind == "plan" else cdp.preview(units, plan))._repr_html_()
+
+
+@pytest.mark.parametrize("kind", ["estimate", "plan", "preview"])
+def test_a_notebook_shows_columns_side_by_side(kind: str, browser: Browser, tmp_path: Path) -> None:
     """Within the sheet of JupyterLab: no cell prints over the next, and charts stay small."""
-    part = many_segments(3, "a place called number {}")._repr_html_()
+    part = outputs(kind)
     page_text = (
         f"<!doctype html><html lang='en'><head><title>A</title><style>{JUPYTER}</style></head>"
         f"<body><div class='jp-RenderedHTMLCommon'>{part}</div></body></html>"
@@ -65,15 +81,16 @@ def test_a_notebook_shows_columns_side_by_side(browser: Browser, tmp_path: Path)
     path.write_text(page_text, encoding="utf-8")
     over = "cells => cells.filter(one => one.scrollWidth > one.clientWidth + 1).length"
     with opened(browser, path, 1000) as page:
-        assert page.locator("details").count() > 0
-        assert page.locator("table:visible thead").first.locator("th").count() <= 6
+        if kind == "estimate":
+            assert page.locator("details").count() > 0
+            assert page.locator("table:visible thead").first.locator("th").count() <= 6
         page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
         assert page.locator("td, th").evaluate_all(over) == 0
         widths = page.locator("svg.chart").evaluate_all(
             "all => all.map(one => one.getBoundingClientRect().width)"
         )
-        assert widths
-        assert max(widths) <= 46 * 16
+        assert bool(widths) == (kind == "estimate")
+        assert max(widths, default=0) <= 46 * 16
 
 
 def test_rows_are_sorted(browser: Browser, report: Path) -> None:

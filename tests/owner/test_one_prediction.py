@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from cli_runs import run
+from clusterdp.document.text import to_lines
 from clusterdp.published.contents import FolderView
 from clusterdp.published.folder import read_files
 from clusterdp.storage.reading import open_folder
@@ -79,3 +81,22 @@ def test_plan_preview_and_card_agree(asked: dict[str, Any], tmp_path: Path) -> N
     for (metric, kind), expected in planned.items():
         assert shown[metric][kind] == pytest.approx(expected, rel=0.01)
         assert card[metric][kind] == pytest.approx(expected, rel=0.01)
+
+
+def test_a_number_without_privacy_is_a_detectable_effect_wherever_it_stands(
+    tmp_path: Path,
+) -> None:
+    """Never a standard error: both are in tables of the same folder."""
+    plan = cdp.plan(PEOPLE, unit="user", arm="arm", epsilon=2, **ONE)
+    cdp.publish(PEOPLE, plan, out=tmp_path / "out")
+    lines = (tmp_path / "out/README.md").read_text().splitlines()
+    lines += run("inspect", tmp_path / "out", "-v").stdout.splitlines()
+    assert plan.report is not None
+    lines += [*repr(plan).splitlines(), *to_lines(plan.report.review())]
+    found = [place for place, line in enumerate(lines) if "  no privacy" in line]
+    for place in found:
+        assert any(line.startswith("Minimum detectable") for line in lines[place - 4 : place])
+    others = [line for line in lines if "without privacy" in line]
+    assert all("MDE without privacy" in line for line in others)
+    assert len(found) >= 3
+    assert len(others) >= 3

@@ -21,6 +21,7 @@ from clusterdp.precision.visible import shown_metrics, unseen_notes
 from clusterdp.published.manifest import plain
 from clusterdp.spec.columns import question_suffixes
 from clusterdp.spec.file_terms import in_file_terms
+from clusterdp.spec.provenance import unsaid_pairs
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
@@ -66,13 +67,12 @@ class Preview:
         public = (
             f"{', '.join(exact)}: exactly as in your table" if exact else "noisy totals, no rows"
         )
-        unsaid = ", ".join(held["not_stated"]).replace("licence", "license")
         pairs = [
             ("Public", public),
             ("Protected", f"{', '.join(protected)}: {held['privacy']['budget']}"),
             ("", held["privacy"]["short"]),
             *([("Budget", held["budget"]["in_short"])] if "budget" in held else []),
-            *([("Not stated", f"{unsaid} (cannot be added later; see [about])")] if unsaid else []),
+            *unsaid_pairs(held["not_stated"]),
         ]
         return [Paragraph(lead), Facts(pairs), *as_notes(self.notes)]
 

@@ -26,6 +26,7 @@ from clusterdp.precision.visible import (
 )
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.spec.file_terms import in_file_terms
+from clusterdp.spec.provenance import unsaid_pairs
 from clusterdp.spec.terms import total_guarantee
 from clusterdp.statistics.sums import totals_label
 
@@ -372,6 +373,10 @@ class PlanReport:
         facts = self.facts()
         if self.budget is not None:
             facts.append(("Budget", self.budget))
+        elif self.for_file:
+            facts.append(("Budget", "no ledger (cannot be added later; see [privacy])"))
+        if self.for_file:
+            facts += unsaid_pairs(self.request.provenance.unsaid)
         notes = [*filter(None, [self.rejected]), *self.every_note()]
         return [Paragraph(self.answer()), self.mde(), Facts(facts), *as_notes(notes)]
 

@@ -120,6 +120,12 @@ def provenance_pairs(known: Provenance) -> list[tuple[str, str]]:
     ]
 
 
+def unsaid_pairs(names: list[str]) -> list[tuple[str, str]]:
+    """That an owner did not state what readers ask for first; nothing if nothing is left."""
+    words = ", ".join(names).replace("licence", "license")
+    return [("Not stated", f"{words} (cannot be added later; see [about])")] if words else []
+
+
 def check_line(name: str, text: str, longest: int) -> None:
     """Raise a ParameterError unless a text is one plain line that is not too long."""
     if not text.strip():

@@ -210,7 +210,8 @@ def privacy_sentence(estimate: Findings) -> str:
         overall = privacy_text(one.privacy_variance_share for one in effects if not one.of.segment)
         within = privacy_text(one.privacy_variance_share for one in effects if one.of.segment)
         more = f" (up to {within} in segments)" if within != NOTHING else ""
-        parts.append(f"{plain_label(metric)} {overall}{more}")
+        if (overall, within) != (NOTHING, NOTHING):
+            parts.append(f"{plain_label(metric)} {overall}{more}")
     return f"Variance due to privacy: {', '.join(parts)}." if parts else ""
 
 
