@@ -71,7 +71,7 @@ def _cells(table: str) -> list[list[str]]:
             across = row[0].strip("*")
         else:
             kept.append([across, *row])
-    return [["promise", *header], *kept]
+    return [["guarantee", *header], *kept]
 
 
 def _row(line: str) -> list[str]:

@@ -42,6 +42,7 @@ html_css_files = ["site.css"]
 html_extra_path = ["_front"]  # the first page of the folder leads to docs/index.html
 html_copy_source = False
 html_show_sphinx = False
+html_show_search_summary = False  # pages opened from disk may not read each other
 html_show_copyright = False
 # The colors of the pages of plans, folders and reports.
 html_theme_options = {

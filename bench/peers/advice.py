@@ -38,19 +38,17 @@ def _where_others_are_better(summary: Summary) -> list[str]:
     binned = summary.between(GAIN, methods.FEW_BINS, methods.OURS)
     return [
         *paragraph(
-            "**Where others are better.** For one question that is announced before the release, a",
-            "trusted collector needs no rows: one noisy number (noisy Horvitz–Thompson of one",
+            "**Where others are better.** For one question that is known before the release, a",
+            "trusted collector needs no rows. One noisy number (noisy Horvitz–Thompson of one",
             f"cluster) has {over_true(methods.ONE_CLUSTER)} the mean squared error of true rows at",
-            f"ε = {_AT:g}. Our default plan has {over_true(methods.OURS)}, the one for the overall",
-            f"effect {over_true(methods.OURS_OVERALL)}.",
+            f"ε = {_AT:g}. Our default plan has {over_true(methods.OURS)}, and our plan for the",
+            f"overall effect {over_true(methods.OURS_OVERALL)}.",
             "Where nobody trusts the collector, forced response is private and ours is not. For",
-            "binary outcomes its rows are ours to the digit, at the same ε of rows; ours spend a",
-            "part of ε on sums, so that in a segment that nobody announced forced response is the",
-            "better one by that part.",
-            "Where a model of uplift is all that is wanted, a trusted collector can train it or",
-            f"count in bins: at ε = {_AT:g} the gain of DP-EBM is {boosted} that of linear models",
-            f"of our default rows, that of ADUM with 16 bins {binned}. DP-EBM protects features",
-            "besides, at δ > 0.",
+            "binary outcomes its rows equal ours at the same ε of rows. Ours spend a part of ε on",
+            "sums, so forced response is better by that part in an undeclared segment.",
+            "Where you need only a model of uplift, a trusted collector can train it or count in",
+            f"bins. At ε = {_AT:g} DP-EBM gains {boosted} as much as linear models of our default",
+            f"rows, and ADUM with 16 bins {binned}. DP-EBM also protects features, at δ > 0.",
         )
     ]
 
@@ -60,15 +58,14 @@ def _where_rows_are(summary: Summary) -> list[str]:
     local = summary.between(OVERALL_ERROR, methods.FORCED, methods.OURS)
     return [
         *paragraph(
-            "**Where rows are.** An analyst who has rows can ask anything, also by a column that",
-            "the owner never saw. Bins and models answer such a question with what they know of",
-            f"features, and that error stays however large ε is: at ε = {EPSILONS[-1]:g} ADUM with",
-            f"16 bins has {bins} the mean squared error of our default plan, the most where the",
-            "column matters, and the least where it does not. One number answers",
-            "nothing else. And a collector who is trusted can publish noisy sums beside the rows:",
-            f"the error of forced response in the overall effect is {local} that of our default",
-            f"plan at ε = {_AT:g}. With more than two outcomes our rows have less noise, too",
-            "(below).",
+            "**Where rows are better.** An analyst with rows can ask anything, also by a column",
+            "that the owner never saw. Bins and models answer such a question from features only,",
+            f"and that error stays for any ε. At ε = {EPSILONS[-1]:g} ADUM with 16 bins has {bins}",
+            "the mean squared error of our default plan. The ratio is largest where the column",
+            "matters, and smallest where it does not. One number answers one question. A trusted",
+            "collector can also publish noisy sums next to the rows: forced response has",
+            f"{local} the error of our default plan in the overall effect at ε = {_AT:g}. With",
+            "more than two outcomes our rows have less noise, too (below).",
         )
     ]
 
@@ -86,11 +83,11 @@ def advice(summary: Summary) -> list[str]:
         *_USES,
         "",
         *paragraph(
-            f"The best method of each promise at ε = {_AT:g}, by the mean over populations. In",
-            "brackets: its mean squared error, or its gain, over that of true rows. Cells compare",
-            "within a row. Rows are different promises, and do not compare.",
+            f"The best method under each guarantee at ε = {_AT:g}, by the mean over populations.",
+            "In brackets: its mean squared error, or its gain, over that of true rows. Compare",
+            "cells within a row only: each row has another guarantee.",
         ),
-        "| promise | overall effect | segments of features | the analyst's segment | targeting |",
+        "| guarantee | overall effect | segments of features | the analyst's segment | targeting |",
         "|---|---|---|---|---|",
         *best,
         "",

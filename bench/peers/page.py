@@ -42,7 +42,7 @@ def as_markdown(results: Results) -> str:
     """The page."""
     summary = results.summary
     lines = [
-        "# Compared with other methods",
+        "# Other methods, measured",
         "",
         *claims(summary),
         *_conditions(summary),
@@ -72,7 +72,7 @@ def _conditions(summary: Summary) -> list[str]:
         f"in bins, the models themselves), treats the {TREATED_SHARE:.0%} with the highest",
         "predicted uplift, and counts the true mean effect on them, less that on everyone. In",
         "Hillstrom's table a draw is a bootstrap of a random half, which is the truth; the other",
-        "half tells what rules gain.",
+        "half shows what rules gain.",
     )
     if summary.n_runs(methods.OURS) < _MANY_RUNS:
         lines += paragraph(
@@ -88,14 +88,14 @@ def _conditions(summary: Summary) -> list[str]:
 
 def _promises() -> list[str]:
     return [
-        "## What each promises",
+        "## What each guarantees",
         "",
         *paragraph(
-            "An ε says nothing without its neighbours: what may differ between two tables that",
-            "must look alike. In all tables, methods of one promise stand below a line that says",
-            "it. Numbers of different promises are no comparison at equal privacy: a whole record",
-            "is more than an outcome, and a collector whom nobody has to trust is more than one",
-            "who is trusted.",
+            "An ε has no meaning without its neighboring tables: what may differ between two",
+            "tables that must look equally likely. In all tables, methods are grouped by their",
+            "guarantee. Numbers under different guarantees are not a comparison at equal",
+            "privacy. Protecting a whole record is stronger than protecting an outcome. Needing",
+            "no trusted collector is stronger than needing one.",
         ),
         *promise_table(),
         "",
@@ -108,7 +108,7 @@ def _figures() -> list[str]:
         title = one.question.title
         title = title[0].upper() + title[1:]
         lines += [
-            f"{title}: {one.axis} against ε. Each kind of line is one promise.",
+            f"{title}: {one.axis} against ε. Each kind of line is one guarantee.",
             "",
             f"![{title}: {one.axis} of each method against ε](figures/{one.name})",
             "",
@@ -152,11 +152,11 @@ def _libraries(results: Results) -> list[str]:
         "## Rows with more than two outcomes",
         "",
         *paragraph(
-            "With two outcomes all rows of one ε are Warner's response. With twelve they are not.",
-            "This is the noise variance of one debiased row, whose outcomes −5…6 are equally",
-            "likely, in closed form. Neighbours: one person's outcome is replaced. Both could be",
-            "drawn by the people themselves, as our channel's prior is public here; clusterdp has",
-            "the collector draw them.",
+            "With two outcomes, all rows at one ε are Warner's response. With twelve they differ.",
+            "The table has the noise variance of one debiased row in closed form, where outcomes",
+            "−5…6 are equally likely. Neighboring tables differ in one person's outcome. People",
+            "could draw both themselves, because our randomizer's prior is public here. In",
+            "clusterdp the collector draws them.",
         ),
         "| rows | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |",
         "|---|" + "---:|" * len(EPSILONS),

@@ -23,7 +23,7 @@ _MILLIONTHS = 1e6
 
 def promise_table() -> list[str]:
     """What ε means for each method."""
-    heading = ("method", "neighbours", "trusted", "public", "δ", "released", "questions")
+    heading = ("method", "neighboring tables", "trusted", "public", "δ", "released", "questions")
     lines = ["| " + " | ".join(heading) + " |", "|---|---|---|---|---:|---|---|"]
     for method in METHODS:
         promise = method.promise
@@ -88,7 +88,7 @@ def grouped(heading: list[str], cells: Callable[[Method], Iterable[str]]) -> lis
 def described(promise: Promise) -> str:
     """What ε means, in one cell."""
     delta = f", δ = {promise.delta:g}" if promise.delta else ""
-    return f"Neighbours: {promise.neighbours}{delta}. Trusted: {promise.trusted}."
+    return f"Neighboring tables: {promise.neighbours}{delta}. Trusted: {promise.trusted}."
 
 
 def show(measure: str, mean: Mean) -> str:

@@ -17,7 +17,7 @@ from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.categories import CategoriesRecord
 from clusterdp.outcomes.declaration import DeclaredRecord
 from clusterdp.privacy.accounting import Guarantee
-from clusterdp.published.manifest import BeforePilot, ColumnNames, Manifest
+from clusterdp.published.manifest import FORMAT_VERSION, BeforePilot, ColumnNames, Manifest
 from clusterdp.spec._experiment_text import SECTIONS
 from clusterdp.spec.provenance import Provenance, Spent
 from clusterdp.spec.terms import QuestionTerms
@@ -138,3 +138,8 @@ def test_links_between_documents_lead_somewhere() -> None:
     for path in EVERY_DOCUMENT:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_format_that_is_described_is_the_one_that_is_written() -> None:
+    page = " ".join((ROOT / "docs" / "reference" / "folder.md").read_text().split())
+    assert f"This page describes version {FORMAT_VERSION} of the format" in page

@@ -37,11 +37,11 @@ def test_long_tables_become_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     rows = "\n".join(f"| {1000 + number:,} | {number}% |" for number in range(25))
     study_page.write_study("some", PAGE.format(rows=rows))
     written = (tmp_path / "some.md").read_text()
-    assert "[25 rows as CSV](some_by_epsilon.csv): promise, n, share.\n\n| short |" in written
-    assert len(study_page.written_rows("some", ("promise", "n", "share"))) == 25
+    assert "[25 rows as CSV](some_by_epsilon.csv): guarantee, n, share.\n\n| short |" in written
+    assert len(study_page.written_rows("some", ("guarantee", "n", "share"))) == 25
     assert study_page.written_rows("some", ("short", "table")) == [["1", "2"]]
     table = pl.read_csv(tmp_path / "some_by_epsilon.csv")
-    assert table.columns == ["promise", "n", "share"]
+    assert table.columns == ["guarantee", "n", "share"]
     assert table.row(1) == ("all", 1001, "1%")
 
 

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
-from clusterdp.document.charts import Axis, ChartLine, interval_axis, interval_chart, line_chart
-from clusterdp.document.markup import render
+from clusterdp.document.charts import (
+    Axis,
+    ChartLine,
+    interval_axis,
+    interval_chart,
+    line_chart,
+)
+from clusterdp.document.markup import render, to_markdown, to_page
+from clusterdp.document.model import Document, Paragraph, Section
 from clusterdp.document.scales import Interval, Logarithmic
 from page_checks import assert_sound_page, page_text
 from sample_page import INTERVALS, sample
@@ -32,6 +39,13 @@ def test_what_is_put_in_is_escaped_and_never_run() -> None:
     assert_sound_page(page)
     assert "<script" not in page
     assert HOSTILE in page_text(page)
+
+
+def test_no_line_ends_within_a_budget() -> None:
+    said = Paragraph("The release has ε = 2, δ = 0.")
+    document = Document("A title", [Section("One", [said])])
+    assert "ε\xa0=\xa02, δ\xa0=\xa00." in to_page(document)
+    assert said.text in to_markdown(document)
 
 
 def test_a_name_that_was_not_given_is_an_error() -> None:

@@ -58,6 +58,16 @@ def test_a_figure_names_its_data_and_units() -> None:
     assert "[0.030, 0.070]" in texts(figure.axes[0])
 
 
+def test_what_is_not_significant_is_gray() -> None:
+    colors = []
+    for number, said in ((0.05, ""), (0.001, "gray: not significantly different from zero")):
+        (axes,) = estimate_of(effect(number, 0.01)).plot().axes
+        colors.append(axes.lines[-1].get_color())
+        assert ("gray" in axes.get_xlabel()) == bool(said)
+        assert said in axes.get_xlabel()
+    assert colors[0] != colors[1]
+
+
 def test_lines_lead_down_from_overall_effects() -> None:
     figure = few().plot()
     ends = [

@@ -54,6 +54,19 @@ def test_a_report_fits_and_is_accessible(browser: Browser, report: Path) -> None
         page.set_viewport_size({"width": WIDTHS[0], "height": 900})
         wider = "tables => tables.map(table => table.scrollWidth - table.clientWidth)"
         assert set(page.locator(".forest").evaluate_all(wider)) == {0}
+        hidden = "tables => tables.map(table => table.scrollHeight - table.clientHeight)"
+        assert set(page.locator(".forest").evaluate_all(hidden)) == {0}
+        assert page.locator(".forest .axis svg").first.is_visible()
+
+
+def test_metrics_have_their_numbers_in_the_same_columns(browser: Browser, report: Path) -> None:
+    with opened(browser, report, WIDTHS[-1]) as page:
+        places = page.locator(".forest").evaluate_all(
+            """tables => tables.map(table => [...table.querySelectorAll("thead th")].slice(2).map(
+                one => Math.round(one.getBoundingClientRect().right)))"""
+        )
+        assert len(places) == 2
+        assert places[0] == places[1]
 
 
 def outputs(kind: str) -> str:

@@ -107,6 +107,7 @@ def test_the_numbers_are_those_of_the_plan(one: Made) -> None:
         f"With ε = 2 we can detect a change in visit of {overall} among all 3,000 units. In a 10% "
         f"segment the smallest detectable change is {segment}"
     )
+    assert re.search(r"privacy costs a factor of 1\.\d among all units, and of", written)
     assert sentence in written.replace("\xa0", " ").replace(" ,", ",")
     assert cdp.Guarantee(epsilon=2).statement().plain in written
     for name, part in said["budget"].items():
@@ -239,7 +240,7 @@ def shown(page: Page) -> tuple[str, ...]:
     mark = page.locator(".panel:not([hidden]) .mark line")
     return (
         page.locator(".panel:not([hidden]) .lead").inner_text(),
-        page.locator("main > .privacy").inner_text(),
+        page.locator(".lead.privacy").inner_text(),
         str(page.locator(".sure .after").get_attribute("width")),
         str(mark.get_attribute("x1")),
         str(page.locator(".stack .part").first.get_attribute("style")),
@@ -277,6 +278,15 @@ def test_the_slider_moves_all_of_it(
         assert "change in rounds" in shown(page)[0]
         assert page.locator(".panel:visible").count() == 3
         assert_fits(page)
+
+
+@pytest.mark.browser
+def test_a_phone_shows_the_whole_table(tmp_path: Path, browser: Browser, one: Made) -> None:
+    path = tmp_path / "plan.html"
+    path.write_text(one.page, encoding="utf-8")
+    with opened(browser, path, WIDTHS[0]) as page:
+        wider = "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
+        assert page.locator("table.mde").evaluate(wider) == 0
 
 
 @pytest.mark.browser

@@ -39,7 +39,7 @@ _ROW, _NARROW_ROW, _PANEL, _TITLE = 0.3, 0.2, 1.0, 0.5
 _MANY_ROWS = 40
 # Where numbers begin, as a share of the axis, and room for arrows before it.
 _NUMBERS_AT = 1.04
-_GREY = "#666666"
+_GREY, _MUTED = "#666666", "#87909b"
 # Parts of the axis; the numbers of more of them would touch.
 _MOST_TICKS = 6
 
@@ -89,15 +89,17 @@ def interval_figure(panels: Sequence[IntervalPanel], title: str, path: Path | No
     figure = new_figure(path, (10, _TITLE + sum(heights)))
     figure.get_layout_engine().set(h_pad=0.12)  # type: ignore[union-attr,call-arg]  # constrained
     every = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    letters = max((len(panel.header) for panel in panels), default=0)
     for axes, panel in zip(every, panels, strict=True):
-        _draw_panel(axes, panel)
+        _draw_panel(axes, panel, letters)
     figure.suptitle(_verbatim(title), fontsize=11, x=0.01, ha="left")
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
-def _draw_panel(axes: Axes, panel: IntervalPanel) -> None:
+def _draw_panel(axes: Axes, panel: IntervalPanel, letters: int) -> None:
+    """One panel; its numbers take as many letters as those of all panels."""
     rows = panel.intervals
     scale = interval_scale([row.outer or (row.low, row.high) for row in rows])
     axes.set_xlim(scale.low, scale.high)
@@ -118,7 +120,7 @@ def _draw_panel(axes: Axes, panel: IntervalPanel) -> None:
             )
     if 0 < n_main < len(rows):
         axes.axhline(n_main - 0.5, color="#cccccc", linewidth=0.8)
-    _set_texts(axes, panel)
+    _set_texts(axes, panel, letters)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0, pad=8)
     axes.grid(axis="x", color="#eeeeee")
@@ -129,7 +131,8 @@ def _draw_interval(axes: Axes, position: int, row: Interval) -> None:
     if math.isnan(row.low):
         axes.text(0, position, " too few units", va="center", color=_GREY, fontsize=9)
         return
-    colour, (left, right) = _of_series(COLOURS, row), axes.get_xlim()
+    colour = _MUTED if row.is_muted else _of_series(COLOURS, row)
+    left, right = axes.get_xlim()
     outer = [] if row.outer is None else [(*row.outer, 1.2)]
     for low, high, width in [*outer, (row.low, row.high, 3.0)]:
         axes.hlines(position, max(low, left), min(high, right), color=colour, linewidth=width)
@@ -147,7 +150,7 @@ def _draw_interval(axes: Axes, position: int, row: Interval) -> None:
         )
 
 
-def _set_texts(axes: Axes, panel: IntervalPanel) -> None:
+def _set_texts(axes: Axes, panel: IntervalPanel, letters: int) -> None:
     """Labels of rows at the left, their texts at the right, the title above, the caption below."""
     rows = panel.intervals
     small = 7 if len(rows) > _MANY_ROWS else 9
@@ -161,8 +164,8 @@ def _set_texts(axes: Axes, panel: IntervalPanel) -> None:
         "fontsize": small,
     }
     for position, row in enumerate(rows):
-        axes.text(_NUMBERS_AT, position, row.told, **texts)
-    axes.text(_NUMBERS_AT, -1.0, panel.header, color=_GREY, **texts)
+        axes.text(_NUMBERS_AT, position, row.told.rjust(letters), **texts)
+    axes.text(_NUMBERS_AT, -1.0, panel.header.rjust(letters), color=_GREY, **texts)
     axes.set_title(_verbatim(panel.title), fontsize=10, loc="left", fontweight="bold")
     axes.set_xlabel(_verbatim(panel.caption), fontsize=9, loc="left")
 

@@ -31,7 +31,7 @@ _LETTER, _BOLD_LETTER = 8.2, 10.4
 # Of names at the ends of lines: letters that fit, and their distance from a line.
 _LONGEST_NAME, _AT_END = 18, 8.0
 # Of a bar that shows how sure a reader can become.
-_SURE_HEIGHT, _SURE_TOP, _SURE_BAR = 74.0, 26.0, 20.0
+_SURE_HEIGHT, _SURE_TOP, _SURE_BAR = 76.0, 28.0, 24.0
 # Where a plot of lines begins, below the title of its axis.
 _TOP = 30.0
 # What is left free for the numbers of an axis, and where estimates have their labels above them.
@@ -43,12 +43,12 @@ _ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
 _WIDE, _WIDE_RIGHT, _WIDE_ROW, _WIDE_FOOT, _WIDE_LETTERS = 736.0, 530.0, 28.0, 50.0, 36
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")
 # Of intervals in tables: their size, what is left free at both sides, and their middle.
-_BAR_WIDTH, _BAR_HEIGHT, _BAR_SIDE, _BAR_MIDDLE = 200.0, 22.0, 12.0, 11.0
+_BAR_WIDTH, _BAR_HEIGHT, _BAR_SIDE, _BAR_MIDDLE = 280.0, 22.0, 12.0, 11.0
 _BAR_AXIS = 18.0
-# What a number at an axis of bars takes, at most.
-_TICK_WIDTH = 50.0
+# Intervals that are as many times longer than the median end in an arrow, if they reach further.
+_TOO_LONG = 6.0
 # Of the numbers at a mark: their distance from it, and their size.
-_BESIDE, _ABOVE, _NUMBER, _TEXT_HEIGHT = 8.0, 6.0, 70.0, 15.0
+_BESIDE, _ABOVE, _NUMBER, _TEXT_HEIGHT = 8.0, 6.0, 70.0, 18.0
 
 
 class ChartLine(NamedTuple):
@@ -158,14 +158,18 @@ def line_chart(  # noqa: PLR0913 - what is drawn, by name
 
 
 def _drawn_gap(gap: str, lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Markup]:
-    """What the shaded gaps are, written into the widest one, near the left."""
-    at, found = len(lines[0].xs) // 6, []
+    """What the shaded gaps are, written where it is furthest from the lines around it."""
+    grid, width = np.linspace(_AT_NUMBERS + _AT_END, _right(lines), 60), _LETTER * len(gap)
+    found = [(0.0, 0.0, 0.0)]
     for line in lines:
-        high, low = _down(y.scale, [line.ys[at], *(line.limits[at : at + 1] or [math.nan])])
-        if math.isfinite(low - high):
-            found.append((low - high, (low + high) / 2))
-    (left,) = _across(x.scale, [lines[0].xs[at]], _AT_NUMBERS, _right(lines))
-    return [text(gap, left, max(found)[1] + 5, class_="cost")] if found else []
+        xs = _across(x.scale, line.xs, _AT_NUMBERS, _right(lines))
+        ends = [np.interp(grid, xs, _down(y.scale, ys)) for ys in (line.ys, line.limits) if ys]
+        for left in grid[grid + width <= grid[-1]] if len(ends) > 1 else ():
+            around = (left <= grid) & (grid <= left + width)
+            high, low = float(ends[0][around].max()), float(ends[1][around].min())
+            found.append((low - high, -float(left), (low + high) / 2))
+    room, left, level = max(one for one in found if not math.isnan(one[0]))
+    return [text(gap, -left, level + 5, class_="cost")] if room else []
 
 
 def _right(lines: Sequence[ChartLine]) -> float:
@@ -176,7 +180,7 @@ def _right(lines: Sequence[ChartLine]) -> float:
 
 def sure_chart(written: str) -> Markup:
     """A bar from 0 to 100%: how sure a reader is before, and can be after, as `89%`."""
-    left, right, bottom = 16.0, _WIDTH - 30.0, _SURE_TOP + _SURE_BAR
+    left, right, bottom = 0.5, _WIDTH - 0.5, _SURE_TOP + _SURE_BAR
     before, after = (left + (right - left) * place for place in (0.5, float(written[:-1]) / 100))
     parts = [
         element(
@@ -188,10 +192,10 @@ def sure_chart(written: str) -> Markup:
         element(
             "rect", x=before, y=_SURE_TOP, width=after - before, height=_SURE_BAR, class_="after"
         ),
-        text("50% before", before, 16, text_anchor="end"),
-        text(f"at most {written} after", after, bottom + 22, text_anchor="end", class_="cost"),
-        text("0%", left, bottom + 22, text_anchor="middle", class_="axis"),
-        text("100%", _WIDTH, 16, text_anchor="end", class_="axis"),
+        text("0%", left, 18, class_="axis"),
+        text("50% before", before, 18, text_anchor="middle"),
+        text("100%", right, 18, text_anchor="end", class_="axis"),
+        text(f"at most {written} after", after, bottom + 20, text_anchor="end", class_="cost"),
     ]
     title = "How sure a reader can become"
     told = f"From 50% before reading the release to at most {written} after it."
@@ -210,11 +214,15 @@ def mark_places(lines: Sequence[ChartLine], x: Axis, y: Axis) -> list[Mark]:
 
 
 def _apart(ys: Sequence[float], bottom: float) -> tuple[float, ...]:
-    """Places of texts above their points, moved up where they would overlap."""
+    """Places of texts above their points, moved where they would overlap or leave the drawing."""
     found, lowest = dict.fromkeys(range(len(ys)), 0.0), bottom
     for place in sorted(found, key=lambda one: -ys[one]):
         found[place] = min(ys[place] - _ABOVE, lowest)
         lowest = found[place] - _TEXT_HEIGHT
+    highest = _TEXT_HEIGHT
+    for place in sorted(found, key=lambda one: found[one]):
+        found[place] = max(found[place], highest)
+        highest = found[place] + _TEXT_HEIGHT
     return tuple(found.values())
 
 
@@ -363,16 +371,17 @@ def interval_bar(one: Interval, scale: Scale, reference: float) -> Markup:
 
 
 def bar_axis(scale: Scale) -> Markup:
-    """The numbers of an axis above bars: its first, its last and zero."""
+    """The numbers of an axis above bars: zero, its last and its first, where they do not touch."""
     ticks = scale.ticks()
-    shown = [ticks[0], ticks[-1], min(ticks, key=abs)]
-    first, last, zero = _on_bar(scale, shown)
-    is_apart = min(abs(zero - first), abs(zero - last)) > _TICK_WIDTH
-    parts = []
-    for tick, at in list(zip(shown, (first, last, zero), strict=True))[: 3 if is_apart else 2]:
+    parts: list[Markup] = []
+    taken: list[tuple[float, float]] = []
+    for tick in dict.fromkeys([min(ticks, key=abs), ticks[-1], ticks[0]]):
+        half = _BOLD_LETTER * len(short(tick)) / 2
         # So that it stays within the drawing.
-        anchor = ("start", "middle", "middle", "end")[min(int(4 * at / _BAR_WIDTH), 3)]
-        parts.append(text(short(tick), at, 13, text_anchor=anchor))
+        at = min(max(_on_bar(scale, [tick])[0], half), _BAR_WIDTH - half)
+        if all(abs(at - other) >= half + width for other, width in taken):
+            taken.append((at, half))
+            parts.append(text(short(tick), at, 13, text_anchor="middle"))
     return _unnamed_drawing(parts, _BAR_AXIS)
 
 

@@ -95,7 +95,9 @@ def _in_html(text: str) -> str:
     def as_code(content: str) -> str:
         return f"<code>{escape(content)}</code>"
 
-    return render_inline(text, escape, as_code, ("<strong>", "</strong>"))
+    # A budget is one word: no line ends within it.
+    whole = re.sub("([εδ]) = ", "\\1\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}", text)
+    return render_inline(whole, escape, as_code, ("<strong>", "</strong>"))
 
 
 def to_markdown(document: Document) -> str:

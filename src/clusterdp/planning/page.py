@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterdp._text import counted, percent, shortest_decimal
+from clusterdp._text import percent, shortest_decimal
 from clusterdp.document.charts import Axis, ChartLine, line_chart, mark_places, sure_chart
 from clusterdp.document.markup import render
 from clusterdp.document.scales import Logarithmic
@@ -97,13 +97,14 @@ class DetectablePanel:
         """The finding, and how to read the drawing."""
         now, drawn = self.predictions[self.chosen], {line.name for line in self._lines}
         costs = [
-            f"{words} {one.detectable_effect / one.detectable_without_privacy:.1f}"
-            for (_, words), one in zip(self.targets, now, strict=True)
+            f"{one.detectable_effect / one.detectable_without_privacy:.1f} "
+            f"{'among' if key.endswith('-0') else 'in'} {_as_group(words)}"
+            for (key, words), one in zip(self.targets, now, strict=True)
             if words in drawn and one.detectable_without_privacy
         ]
         left_out = [words for _, words in self.targets if words not in drawn]
         return (
-            f"Privacy multiplies the MDE at the planned ε: {', '.join(costs)}. "
+            f"At the planned ε, privacy costs a factor of {', and of '.join(costs)}. "
             "Thick lines: with privacy; thin lines: without. Log scales."
         ) + (f" In the table only: {', '.join(left_out)}." if left_out else "")
 
@@ -154,6 +155,17 @@ def _in_words(target: Purpose, layout: Layout, units: str) -> str:
     return f"all {units}" if target.kind == "overall" else share_name(target.share)
 
 
+def _sentence(note: str, names: Sequence[str]) -> str:
+    """A note of a terminal as a sentence of a page; the name of a column stays as it is."""
+    begins = note if note.split(maxsplit=1)[0] in names else note[:1].upper() + note[1:]
+    return begins if begins.endswith(".") else f"{begins}."
+
+
+def _as_group(words: str) -> str:
+    """`a 10% segment`, `all users`, `tier groups`."""
+    return f"a {words}" if words.endswith("segment") else words
+
+
 def plan_page(
     report: PlanReport,
     epsilon: float,
@@ -195,20 +207,22 @@ def plan_page(
         }
         for place, (at, mechanisms) in enumerate(every)
     ]
-    layout, stated = report.layout, report.guarantee.statement(report.unit)
+    stated = report.guarantee.statement(report.unit)
+    columns = [*report.request.declared.names, str(report.request.options.cluster)]
     return render(
         "clusterdp.planning",
         "plan.html",
-        design=f"{layout.in_words}, {counted(len(layout.arms), 'arm')}",
-        n_units=f"{layout.n_units:,}",
+        n_units=f"{report.layout.n_units:,}",
         now=stops[chosen]["texts"],
         stops=stops,
         chosen=chosen,
         panels=panels,
+        as_group=_as_group,
         parts=list({key: words for one in spent for key, words, _ in one}.items()),
         stated=stated,
         sure=sure_chart(stated.at_most or "100%"),
         report=report,
+        notes=[_sentence(note, columns) for note in report.every_note()],
         release=release,
         unknown=[
             name

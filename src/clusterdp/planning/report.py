@@ -417,21 +417,23 @@ class PlanReport:
         metrics = [metric for one in self.questions for metric in one.metrics]
         return mde_table(metrics, columns, f"ε = {rounded_up(self.epsilon)}", self.units)
 
-    def facts(self) -> list[tuple[str, str]]:
-        """What the answer rests on."""
-        layout = self.layout
-        arms = counted(len(layout.arms), "arm")
-        several = " With several arms, numbers are for the least precise one."
-        clusters = ""
+    @property
+    def design(self) -> str:
+        """How many units, clusters and arms there are."""
+        layout, clusters = self.layout, ""
         if layout.n_clusters:
             named = f" ({self.request.options.cluster})" if self.request.options.cluster else ""
             clusters = f", {counted(layout.n_clusters, 'cluster')}{named}"
-        size = f"{counted(layout.n_units, self.unit)}{clusters}, {arms}."
+        return f"{counted(layout.n_units, self.unit)}{clusters}, {counted(len(layout.arms), 'arm')}"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What the answer rests on."""
+        several = " With several arms, numbers are for the least precise one."
         facts = [
             ("Privacy", str(self.guarantee.statement(self.unit))),
             (
                 "Design",
-                f"{size} No outcome was read.{several * (len(layout.arms) > 2)}",
+                f"{self.design}. No outcome was read.{several * (len(self.layout.arms) > 2)}",
             ),
             ("Assumes", self.assumed),
         ]

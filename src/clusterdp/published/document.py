@@ -93,7 +93,8 @@ def introduction(view: FolderView) -> Section:
     """What this is, for whom, and its key numbers."""
     manifest, about = view.manifest, view.manifest.provenance
     known = [manifest.columns.arm, *filter(None, [manifest.columns.cluster])]
-    exact = join_names([code(name) for name in known if not (manifest.labels and name != known[0])])
+    public = known[:1] if manifest.labels else known
+    exact = join_names(["Ids", *(code(name) for name in public)])
     units = f"{counted(manifest.n_units, about.unit)} in a randomized experiment"
     lead = (
         f"This folder has noisy totals of {units}. Arms and sizes are exact; {view.outcomes} have "
@@ -101,7 +102,7 @@ def introduction(view: FolderView) -> Section:
     )
     if view.has_rows:
         lead = (
-            f"This folder has one row for each of {units}. Ids, {exact} are exact; "
+            f"This folder has one row for each of {units}. {exact} are exact; "
             f"{view.outcomes} {'are' if len(view.columns.outcomes) > 1 else 'is'} randomized. Use "
             "it for average effects, overall and in segments, and never for conclusions about one "
             f"{about.unit}."

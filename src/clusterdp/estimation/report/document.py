@@ -131,7 +131,13 @@ def _figure(estimate: Findings, effects: Sequence[Effect]) -> list[Chart]:
     what = sentences.title(estimate).removeprefix("Effect of ")
     if lifted:
         intervals = [_lift_interval(estimate, one) for one in lifted]
-        return [_interval_chart(estimate, intervals, "lift in %", f"Lift of {what}")]
+        chart = _interval_chart(estimate, intervals, "lift in %", f"Lift of {what}")
+        absent = dict.fromkeys(one.of.metric for one in effects if not one.lift(estimate.level))
+        if absent:
+            names = ", ".join(map(plain_label, absent))
+            text = f"{chart.caption} In the table only, because their lift is unknown: {names}."
+            chart = chart._replace(caption=text)
+        return [chart]
     charts = []
     for metric in estimate.metrics:
         numbers = MetricNumbers(estimate, metric)

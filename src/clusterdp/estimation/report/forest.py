@@ -188,10 +188,13 @@ def _panel(estimate: Findings, every: list[Effect], name: str) -> IntervalPanel:
         )
         for effect, text in zip(effects, texts, strict=True)
     ]
-    caption = f"vs {plain_label(effects[0].of.control)} (control), {percent} CI"
+    control = plain_label(effects[0].of.control)
+    caption = f"vs {control}{' (control)' * (control != 'control')}, {percent} CI"
     caption += f" in {numbers.unit}" if numbers.unit else ""
     if any(one.outer is not None for one in intervals):
         caption += f", thin: simultaneous {percent} CI"
+    if any(one.is_muted for one in intervals):
+        caption += ", gray: not significantly different from zero"
     if len(effects) < len(every):
         caption += f", {len(effects)} of {len(every):,} effects: the largest segments"
     return IntervalPanel(name, caption, header, intervals)
