@@ -86,10 +86,10 @@ def test_segments_and_their_differences(
         covered.append([holds(one, truth) for one in every])
         found = []
         for parts in (segments, groups):
-            rest, test = compare_segments(parts, release.calibration, "rest")
-            assert test is not None
-            found += [*(one.p_value for one in rest), test.p_value]
-        pairs = with_families(compare_segments(segments, release.calibration, "pairs")[0], VARYING)
+            rest = compare_segments(parts, release.calibration, "rest", 0.95)
+            found += [one.p_value for one in (*rest.effects, *rest.tests)]
+        compared = compare_segments(segments, release.calibration, "pairs", 0.95)
+        pairs = with_families(compared.effects, VARYING)
         found += [one.p_value for one in pairs]
         holm, rate = (min(each) for each in zip(*map(in_family, pairs), strict=True))
         in_families.append([holm, rate])

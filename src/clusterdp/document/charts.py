@@ -364,6 +364,10 @@ def interval_bar(one: Interval, scale: Scale, reference: float) -> Markup:
             if is_beyond:
                 line += f"M{end + inward:.0f} 6L{end:.0f} {_BAR_MIDDLE:g}L{end + inward:.0f} 16"
         muted = " m" if one.is_muted else ""
+        if one.outer is not None:
+            start, end = _on_bar(scale, one.outer)
+            wider = f"M{start:.0f} {_BAR_MIDDLE:g}H{end:.0f}"
+            parts.append(element("path", d=wider, class_="w m"))
         parts.append(element("path", d=line, class_=f"w{muted}"))
         if 0 <= places[2] <= 1:
             parts.append(element("path", class_=f"d{muted}", d=f"M{dot:.0f} {_BAR_MIDDLE:g}h0"))

@@ -185,7 +185,11 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     ranges = dict(found.ranges)
     # Overall ones, those in segments, and differences between segments.
     found.effects.sort(key=lambda one: (bool(one.of.segment), one.of.against is not None))
-    effects = [replace(one, possible=ranges.get(one.of.metric)) for one in found.effects]
+    shrunken = dict(found.shrunken)
+    effects = [
+        replace(one, possible=ranges.get(one.of.metric), shrunken=shrunken.get(one.of))
+        for one in found.effects
+    ]
     found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     notes += [*scope_notes(request), *_scope_notes(release, set(found.outcomes))]

@@ -18,6 +18,7 @@ from clusterdp.estimation.effects.intervals import (
     ratio_set,
     two_sided,
 )
+from clusterdp.estimation.effects.shrinkage import ShrunkenEffect
 
 # Columns with their values; empty for everyone.
 Segment = tuple[tuple[str, Any], ...]
@@ -162,6 +163,7 @@ class Effect:
         bounds: What the effect lies between, estimated, where rounding leaves it open by more than
             noise does. There is no estimate then: the effect is NaN, and arms have no means. None
             elsewhere.
+        shrunken: The same in one of many segments, shrunken towards their mean; None elsewhere.
     """
 
     of: EffectTarget
@@ -183,6 +185,7 @@ class Effect:
     to_report: bool = True
     possible: tuple[float, float] | None = None
     bounds: tuple[float, float] | None = None
+    shrunken: ShrunkenEffect | None = None
 
     def __repr__(self) -> str:
         show = to_decimals([self.std_error])
@@ -314,6 +317,7 @@ class Effect:
             "degrees": None if math.isinf(self.degrees) else self.degrees,
             "n_treated": self.n_treated,
             "n_control": self.n_control,
+            **({} if self.shrunken is None else self.shrunken.to_dict()),
         }
 
 

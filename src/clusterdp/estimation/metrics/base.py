@@ -28,6 +28,7 @@ from clusterdp.estimation.effects.effect import (
 from clusterdp.estimation.effects.findings import ArmDistribution, AttritionBounds, SegmentTest
 from clusterdp.estimation.effects.intervals import TrueClusterInterval
 from clusterdp.estimation.effects.notes import DataCheck, Note, Weight
+from clusterdp.estimation.effects.shrinkage import ShrunkenEffect
 from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means
 from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
@@ -61,6 +62,7 @@ class MetricFindings:
         folds: Effects in segments that stand out, each fold by fold.
         means: The functions whose means effects are on, with the question of each.
         outcomes: The outcomes that metrics are functions of.
+        shrunken: Effects of many segments, shrunken.
     """
 
     effects: list[Effect] = field(default_factory=list)
@@ -74,6 +76,7 @@ class MetricFindings:
     folds: list[list[Effect]] = field(default_factory=list)
     means: list[tuple[QuestionRows, CategoryFunction]] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
+    shrunken: list[tuple[EffectTarget, ShrunkenEffect]] = field(default_factory=list)
 
     def add(self, other: MetricFindings) -> None:
         """Take in what was found of another metric."""

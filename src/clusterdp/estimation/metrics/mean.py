@@ -23,8 +23,14 @@ from clusterdp.estimation.effects.effect import (
     segment_label,
     to_effect,
 )
-from clusterdp.estimation.effects.findings import SegmentTest
+from clusterdp.estimation.effects.findings import SegmentTest, benjamini_hochberg
 from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.effects.shrinkage import (
+    MANY_SEGMENTS,
+    ShrunkenEffect,
+    possible_ranks,
+    shrink,
+)
 from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import (
     CategoryFunction,
@@ -103,7 +109,6 @@ def declared_mean(metric: Metric, question: int, space: Categories) -> MetricEst
 def mean_effects(data: MetricData) -> MetricFindings:
     """All effects on a mean, each segment's together."""
     found, covariates = MetricFindings(), data.rows.covariates
-    differences = data.request.differences
     compared: dict[tuple[Any, ...], list[SegmentEffect]] = {}
     for segment, counted in data.rows.parts:
         part = SegmentData(data, segment, counted)
@@ -117,17 +122,18 @@ def mean_effects(data: MetricData) -> MetricFindings:
         values = [one.value for one in every]
         found.effects.extend(values)
         found.notes.extend(_interval_notes(values))
-        if segment and differences:
+        if segment:
             for one in every:
                 names = tuple(name for name, _ in segment)
                 compared.setdefault((names, one.value.of.arm, one.value.of.adjusted), []).append(
                     one
                 )
-    if differences is not None:
-        for segments in compared.values():
-            effects, test = compare_segments(segments, data.calibration, differences)
-            found.effects.extend(effects)
-            found.tests.extend([] if test is None else [test])
+    for segments in compared.values():
+        found.add(
+            compare_segments(
+                segments, data.calibration, data.request.differences, data.request.level
+            )
+        )
     return found
 
 
@@ -228,9 +234,16 @@ class SegmentErrors(NamedTuple):
         )
 
     @property
+    def covariances(self) -> FloatArray:
+        """Of the effects; axes `[segment, segment]`."""
+        sampling = self.sampling.copy()
+        np.fill_diagonal(sampling, np.maximum(np.diag(sampling), 0.0))
+        return np.asarray(sampling + self.privacy)
+
+    @property
     def variances(self) -> FloatArray:
         """Of each segment's effect."""
-        return np.asarray(np.maximum(np.diag(self.sampling), 0.0) + np.diag(self.privacy))
+        return np.diag(self.covariances)
 
     def combine(self, weights: FloatArray) -> EffectArrays:
         """A weighted sum of the effects."""
@@ -259,19 +272,66 @@ def _sampling(means: Sequence[ArmPairMeans]) -> FloatArray:
 
 
 def compare_segments(
-    segments: Sequence[SegmentEffect], calibration: Calibration, between: Differences
-) -> tuple[list[Effect], SegmentTest | None]:
+    segments: Sequence[SegmentEffect],
+    calibration: Calibration,
+    between: Differences | None,
+    level: float,
+) -> MetricFindings:
     """Differences between the segments of a dimension, and a test that all effects are the same.
 
-    Segments without an effect or a standard error are left out.
+    Of many segments also shrunken effects, and the test without being asked. Segments without an
+    effect or a standard error are left out.
     """
+    found = MetricFindings()
     segments = [one for one in segments if 0 < one.arrays.variances[0] < np.inf]
-    if len(segments) < 2:
-        return [], None
+    are_many = len(segments) >= MANY_SEGMENTS and segments[0].value.interval is None
+    if len(segments) < 2 or not (between or are_many):
+        return found
     errors = SegmentErrors.from_segments(segments, calibration)
-    compared = {"rest": _against_rest, "pairs": _in_pairs}[between](segments)
-    effects = [to_effect(errors.combine(weights), of, sizes) for of, weights, sizes in compared]
-    return effects, _same_effects(errors, segments[0].value.of)
+    if between:
+        compared = {"rest": _against_rest, "pairs": _in_pairs}[between](segments)
+        found.effects.extend(_difference(errors, one) for one in compared)
+    if are_many:
+        found.shrunken.extend(_shrink(segments, errors, level))
+        found.notes.append(
+            Note(
+                f"Shrunken effects of {MANY_SEGMENTS} or more segments are moved towards their "
+                f"mean, the more the noisier they are. On average {level:.0%} of their CIs cover. "
+                "Ranks are places that a segment can have; they hold for all segments together."
+            )
+        )
+    found.tests.append(_same_effects(errors, segments[0].value.of))
+    return found
+
+
+def _shrink(
+    segments: Sequence[SegmentEffect], errors: SegmentErrors, level: float
+) -> Iterator[tuple[EffectTarget, ShrunkenEffect]]:
+    """Shrunken effects of the segments of a dimension."""
+    effects, reaches = shrink(errors.effects, errors.covariances, errors.degrees, level)
+    simultaneous = 1 - (1 - level) / len(segments)
+    limits = np.array([one.value.ci(simultaneous) for one in segments])
+    from_rest = [_difference(errors, one) for one in _against_rest(segments)]
+    p_values = benjamini_hochberg(np.array([one.p_value for one in from_rest]))
+    for one, effect, reach, ranks, rest, p_value in zip(
+        segments, effects, reaches, possible_ranks(limits), from_rest, p_values, strict=True
+    ):
+        yield (
+            one.value.of,
+            ShrunkenEffect(
+                effect=float(effect),
+                low=float(effect - reach),
+                high=float(effect + reach),
+                ranks=(int(ranks[0]), int(ranks[1])),
+                rest_p_value=float(p_value),
+                is_above_rest=rest.effect > 0,
+            ),
+        )
+
+
+def _difference(errors: SegmentErrors, difference: _Difference) -> Effect:
+    of, weights, sizes = difference
+    return to_effect(errors.combine(weights), of, sizes)
 
 
 def _against_rest(segments: Sequence[SegmentEffect]) -> Iterator[_Difference]:
@@ -309,11 +369,9 @@ def _same_effects(errors: SegmentErrors, of: EffectTarget) -> SegmentTest:
     shifted and scaled has these three, with 8κ₂³/κ₃² degrees of freedom.
     """
     n_segments = len(errors.effects)
-    sampling = errors.sampling.copy()
-    np.fill_diagonal(sampling, np.maximum(np.diag(sampling), 0.0))
-    covariances = errors.privacy + sampling
     contrasts = np.eye(n_segments)[1:] - np.eye(n_segments)[0]
-    weights = contrasts.T @ np.linalg.solve(contrasts @ covariances @ contrasts.T, contrasts)
+    covariances = contrasts @ errors.covariances @ contrasts.T
+    weights = contrasts.T @ np.linalg.solve(covariances, contrasts)
     distance = errors.effects @ weights @ errors.effects
     counted = ((weights @ errors.by_sums) * errors.by_sums).sum(axis=0)
     variance = 2 * (n_segments - 1) + 3 * (counted**2).sum()

@@ -251,13 +251,18 @@ def _segments(estimate: Findings) -> list[Section]:
     """Effects in segments, and differences between them with their tests."""
     sections = []
     for part, left_out in filter_tables(estimate):
+        are_shrunken = part.key == "segments" and any(one.shrunken for one in estimate.effects)
         about = [
             "Dots: estimates; bars: CIs; gray: not significantly different from zero.",
+            "Effects are shrunken; the plain CI is a gray bar behind." if are_shrunken else "",
             f"Dashed: the effect on all {estimate.origin.units}." if part.key == "segments" else "",
             sentences.family_sentence(estimate),
             left_out,
         ]
         parts: list[Part | Section] = [Paragraph(" ".join(filter(None, about)))]
+        if part.key == "segments":
+            reported = [one for one in estimate.effects if one.to_report]
+            parts = [*_listed(sentences.many_sentences(estimate, reported)), *parts]
         if part.key == "differences":
             parts.append(Table("Heterogeneity tests", tables.heterogeneity_rows(estimate)))
         sections.append(Section(part.title, [*parts, part], part.key))

@@ -102,6 +102,9 @@ def _table(estimate: Findings, metric: str, effects: Sequence[Effect]) -> DrawnT
         "Holm p" if any(one.family_size > 1 for one in effects) else "p-value": "",
         "units": estimate.origin.units,
     }
+    if any(one.shrunken is not None for one in effects):
+        names = {"shrunken": "", "shrunken CI": f"{percent} CI", "rank": "", "effect": "plain"}
+        names |= {"units": estimate.origin.units}
     cells = list(zip(*(cells_of(estimate, shown, name) for name in names), strict=True))
     numbers = MetricNumbers(estimate, metric)
     intervals = [to_interval(effect, numbers, estimate.level) for effect in shown]
@@ -166,32 +169,38 @@ def _panel(estimate: Findings, every: list[Effect], name: str) -> IntervalPanel:
     numbers = MetricNumbers(estimate, effects[0].of.metric)
     effect_name = "effect" if effects[0].of.against is None else "difference"
     names = {effect_name: effect_name, "CI": f"{percent} CI", "units": estimate.origin.units}
+    are_shrunken = any(one.shrunken is not None for one in effects)
+    if are_shrunken:
+        names = {"shrunken": "shrunken", "rank": "rank", **names}
     columns = [(written, *cells_of(estimate, effects, name)) for name, written in names.items()]
     widths = [max(map(len, cells)) for cells in columns]
     rows = zip(*columns, strict=True)
     header, *texts = ["  ".join(map(str.rjust, row, widths)) for row in rows]
     arms = list(dict.fromkeys(str(effect.of.arm) for effect in estimate.effects))
     several = has_several_arms(estimate)
+    drawn = [to_interval(effect, numbers, level) for effect in effects]
     intervals = [
-        to_interval(effect, numbers, level)._replace(
+        interval._replace(
             label=effect.of.in_short(_LONGEST_LABEL)
             + (f" · {short_label(effect.of.arm, _LONGEST_LABEL)}" if several else ""),
             told=text,
             outer=to_interval(effect, numbers, effect.simultaneous_level(level))[2:4]
-            if effect.family_size > 1
-            else None,
+            if effect.family_size > 1 and not are_shrunken
+            else interval.outer,
             series=arms.index(str(effect.of.arm)),
             is_main=not effect.of.segment,
             is_reference=effect.to_report and not effect.of.segment,
             is_hollow=effect.of.adjusted,
             is_muted=not is_significant(effect, level),
         )
-        for effect, text in zip(effects, texts, strict=True)
+        for effect, interval, text in zip(effects, drawn, texts, strict=True)
     ]
     control = plain_label(effects[0].of.control)
     caption = f"vs {control}{' (control)' * (control != 'control')}, {percent} CI"
     caption += f" in {numbers.unit}" if numbers.unit else ""
-    if any(one.outer is not None for one in intervals):
+    if are_shrunken:
+        caption += ", thick: shrunken, thin: plain"
+    elif any(one.outer is not None for one in intervals):
         caption += f", thin: simultaneous {percent} CI"
     if any(one.is_muted for one in intervals):
         caption += ", gray: not significantly different from zero"

@@ -31,7 +31,7 @@ def estimate_text(estimate: Findings, width: int, *, verbose: bool = False) -> s
         width: How many characters a line has.
         verbose: Whether to show all columns, passed checks and notes on the method.
     """
-    blocks = _segment_blocks(estimate, width) or [_overall_block(estimate, width)]
+    blocks = _segment_blocks(estimate, width, verbose=verbose) or [_overall_block(estimate, width)]
     blocks += _distribution_blocks(estimate, width)
     if verbose:
         blocks += _more_blocks(estimate, width)
@@ -49,15 +49,22 @@ def _overall_block(estimate: Findings, width: int) -> list[str]:
     return lines
 
 
-def _segment_blocks(estimate: Findings, width: int) -> list[list[str]]:
+def _segment_blocks(estimate: Findings, width: int, *, verbose: bool) -> list[list[str]]:
     """For each metric and arm a table of segments, drawn if there is room."""
     tables, blocks = segment_tables(estimate), []
     for index, effects in enumerate(tables):
         lines = wrapped(sentences.segment_heading(estimate, effects), width, "  ")
-        lines += ["", *_drawn_table(estimate, effects, width)]
-        found = [sentences.segment_sentence(estimate, effects)]
+        are_noise = sentences.do_not_differ(estimate, effects) and not verbose
+        shown = [one for one in effects if not (are_noise and one.shrunken is not None)]
+        lines += ["", *_drawn_table(estimate, shown, width)]
+        found = [
+            sentences.segment_sentence(estimate, effects),
+            *sentences.many_sentences(estimate, effects),
+            "-v, --csv and --html show each segment." if are_noise else "",
+        ]
         if not index:
-            found.append(sentences.family_sentence(estimate))
+            is_shown = verbose or all(one.shrunken is None for one in effects)
+            found.append(sentences.family_sentence(estimate) if is_shown else "")
             below = [_below(one[0], effects[0]) for one in tables[1:]]
             found += [f"Below: {', '.join(dict.fromkeys(below))}."] if below else []
         said = wrapped(" ".join(filter(None, found)), width)

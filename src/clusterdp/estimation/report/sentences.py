@@ -12,7 +12,8 @@ from clusterdp.estimation.effects.effect import (
     p_text,
     plain_label,
 )
-from clusterdp.estimation.effects.findings import AttritionBounds, Findings
+from clusterdp.estimation.effects.findings import AttritionBounds, Findings, SegmentTest
+from clusterdp.estimation.effects.shrinkage import MANY_SEGMENTS
 from clusterdp.estimation.report.tables import (
     MetricNumbers,
     arm_label,
@@ -30,6 +31,8 @@ from clusterdp.privacy.statement import rounded_up
 
 # This many names are listed; more are counted.
 _MOST_NAMES = 3
+# So many segments that stand out are listed.
+_MOST_LISTED = 5
 # Effects in the first sentences of a page, and metrics in its title; more are counted.
 _MOST_IN_LEAD = 4
 # Letters of the arms in a heading.
@@ -145,7 +148,10 @@ def segment_sentence(estimate: Findings, effects: Sequence[Effect]) -> str:
     known = [
         one
         for one in effects
-        if one.of.segment and not math.isnan(one.std_error) and one.bounds is None
+        if one.of.segment
+        and not math.isnan(one.std_error)
+        and one.bounds is None
+        and one.shrunken is None
     ]
     unclear = [one for one in known if not is_significant(one, estimate.level)]
     if not known:
@@ -228,6 +234,60 @@ def adjusted_sentence(estimate: Findings) -> str:
     return f"Covariate-adjusted (CUPED) for {names}{some}."
 
 
+def do_not_differ(estimate: Findings, effects: Sequence[Effect]) -> bool:
+    """Whether effects are in many segments which differ by no more than chance."""
+    tests = [_test_of(estimate, one) for one in effects if one.shrunken is not None]
+    return bool(tests) and all(
+        one is not None and one.p_value >= 1 - estimate.level for one in tests
+    )
+
+
+def _test_of(estimate: Findings, effect: Effect) -> SegmentTest | None:
+    """The heterogeneity test of the segments that an effect is in one of."""
+    by, of = tuple(name for name, _ in effect.of.segment), effect.of
+    same = (of.metric, of.arm, by, of.adjusted)
+    tests = (one for one in estimate.tests if (one.metric, one.arm, one.by, one.adjusted) == same)
+    return next(tests, None)
+
+
+def many_sentences(estimate: Findings, effects: Sequence[Effect]) -> list[str]:
+    """Of many segments: whether they differ beyond chance, and which stand out from the rest."""
+    by_test: dict[SegmentTest, list[Effect]] = {}
+    for one in effects:
+        test = None if one.shrunken is None else _test_of(estimate, one)
+        if test is not None:
+            by_test.setdefault(test, []).append(one)
+    return [_many_sentence(estimate, *pair) for pair in by_test.items()]
+
+
+def _many_sentence(estimate: Findings, test: SegmentTest, effects: Sequence[Effect]) -> str:
+    what = f"The effects of {len(effects):,} segments by {', '.join(map(plain_label, test.by))}"
+    if test.p_value >= 1 - estimate.level:
+        return (
+            f"{what} do not differ beyond chance (heterogeneity test: {p_text(test.p_value)}). "
+            f"Use the effect on all {estimate.origin.units}."
+        )
+    rate = 100 * (1 - estimate.level)
+    found = []
+    for side in (True, False):
+        names = [
+            ", ".join(plain_label(value) for _, value in one.of.segment)
+            for one in effects
+            if one.shrunken is not None
+            and one.shrunken.is_above_rest == side
+            and one.shrunken.rest_p_value < 1 - estimate.level
+        ]
+        more = [f"{len(names) - _MOST_LISTED} more"] if len(names) > _MOST_LISTED else []
+        if names:
+            where = "Above" if side else "Below"
+            found.append(f"{where} the rest: {_and([*names[:_MOST_LISTED], *more])}.")
+    listed = " ".join(found) or "No single segment stands out from the rest."
+    return (
+        f"{what} differ (heterogeneity test: {p_text(test.p_value)}). {listed}"
+        + f" The false discovery rate is {rate:.4g}%." * bool(found)
+    )
+
+
 def heterogeneity_sentences(estimate: Findings) -> list[str]:
     """Heterogeneity tests, each in a sentence."""
     return [
@@ -235,6 +295,7 @@ def heterogeneity_sentences(estimate: Findings) -> list[str]:
         + ("effects differ" if test.p_value < 1 - estimate.level else "no clear difference")
         + f" (F = {test.statistic:.4g}, {p_text(test.p_value)})."
         for test in reported_tests(estimate)
+        if test.n_segments < MANY_SEGMENTS
     ]
 
 

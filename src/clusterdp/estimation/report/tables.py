@@ -26,10 +26,12 @@ _ALL = "all"
 # What most people read of overall effects and of effects in segments; `more_columns` has the rest.
 _FIRST = ("effect", "CI", "p-value", "control", "treatment", "lift")
 _FIRST_IN_SEGMENTS = ("units", "effect", "difference", "CI", "Holm p")
+# Of many segments: shrunken effects with the ranks that segments can have, next to plain ones.
+_FIRST_IN_MANY = ("units", "shrunken", "shrunken CI", "rank", "effect")
 _PRECISION = ("SE", "control SE", "treatment SE", "due to privacy", "units per arm")
 _TESTING = ("p-value", "Holm p", "BH p", "simultaneous CI", "lift CI")
 # Which columns a narrow terminal leaves out, the last one first.
-_RANKS = ("p-value", "Holm p", "units", "lift", "treatment", "control")
+_RANKS = ("p-value", "Holm p", "rank", "units", "lift", "treatment", "control")
 
 
 class MetricNumbers:
@@ -137,12 +139,15 @@ def first_columns(estimate: Findings, effects: Sequence[Effect]) -> list[Column]
     names: tuple[str, ...] = _FIRST_IN_SEGMENTS if in_segments else _FIRST
     if in_segments and not any(effect.family_size > 1 for effect in effects):
         names = tuple("p-value" if name == "Holm p" else name for name in names)
+    if any(effect.shrunken is not None for effect in effects):
+        names = _FIRST_IN_MANY
     return _columns(estimate, effects, names)
 
 
 def more_columns(estimate: Findings, effects: Sequence[Effect]) -> list[list[Column]]:
     """The other numbers of some effects, in two tables: precision, and multiple testing."""
-    tables = [_columns(estimate, effects, names) for names in (_PRECISION, _TESTING)]
+    plain = ("CI",) * any(effect.shrunken is not None for effect in effects)
+    tables = [_columns(estimate, effects, names) for names in ((*plain, *_PRECISION), _TESTING)]
     return [columns for columns in tables if any(not one.is_label for one in columns)]
 
 
@@ -178,6 +183,17 @@ _CELLS: dict[str, Callable[[Effect, MetricNumbers, float], str]] = {
     "effect": lambda one, numbers, _: _effect(one, numbers, is_difference=False),
     "difference": lambda one, numbers, _: _effect(one, numbers, is_difference=True),
     "CI": lambda one, numbers, level: numbers.interval(one, level),
+    "shrunken": lambda one, numbers, _: numbers.effect(
+        shown_effect(one) if one.shrunken is None else one.shrunken.effect
+    ),
+    "shrunken CI": lambda one, numbers, level: (
+        numbers.interval(one, level)
+        if one.shrunken is None
+        else limits_text((one.shrunken.low, one.shrunken.high), numbers.show)
+    ),
+    "rank": lambda one, *_: (
+        NOTHING if one.shrunken is None else "–".join(map(str, dict.fromkeys(one.shrunken.ranks)))
+    ),
     "p-value": lambda one, *_: p_value_text(one.p_value),
     "Holm p": lambda one, *_: p_value_text(one.holm_p_value),
     "BH p": lambda one, *_: p_value_text(one.bh_p_value),
@@ -241,22 +257,28 @@ def segment_tables(estimate: Findings) -> list[list[Effect]]:
                     and (effect.of.against is not None) == is_difference
                 ]
                 if any(effect.of.segment for effect in rows):
-                    found.append(rows)
+                    found.append(sorted(rows, key=_place))
     return found
+
+
+def _place(effect: Effect) -> float:
+    """Where an effect stands in a table: of many segments, the largest shrunken one first."""
+    if effect.shrunken is None:
+        return -math.inf if not effect.of.segment else 0.0
+    return -effect.shrunken.effect
 
 
 def to_interval(effect: Effect, numbers: MetricNumbers, level: float, label: str = "") -> Interval:
     """An effect as charts draw it, in the unit that it is written in."""
     factor = 100 if numbers.is_share else 1
     low, high = effect.ci(level)
-    return Interval(
-        label,
-        factor * effect.effect,
-        factor * low,
-        factor * high,
-        f"{numbers.effect(shown_effect(effect))} {numbers.interval(effect, level)}",
-        is_muted=not is_significant(effect, level),
-    )
+    told = f"{numbers.effect(shown_effect(effect))} {numbers.interval(effect, level)}"
+    is_muted = not is_significant(effect, level)
+    plain = (factor * effect.effect, factor * low, factor * high)
+    if effect.shrunken is None:
+        return Interval(label, *plain, told, is_muted=is_muted)
+    shrunken = (factor * end for end in effect.shrunken[:3])
+    return Interval(label, *shrunken, told, outer=plain[1:], is_muted=is_muted)
 
 
 def heterogeneity_name(estimate: Findings, test: SegmentTest, joint: str) -> str:
