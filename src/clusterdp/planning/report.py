@@ -429,12 +429,10 @@ class PlanReport:
     def facts(self) -> list[tuple[str, str]]:
         """What the answer rests on."""
         several = " With several arms, numbers are for the least precise one."
+        read = f"No outcome was read.{several * (len(self.layout.arms) > 2)}"
         facts = [
             ("Privacy", str(self.guarantee.statement(self.unit))),
-            (
-                "Design",
-                f"{self.design}. No outcome was read.{several * (len(self.layout.arms) > 2)}",
-            ),
+            ("Design", f"{self.design}. {read}"),
             ("Assumes", self.assumed),
         ]
         if any(one.asked for one in self.questions):

@@ -5,9 +5,9 @@ the variance of true effects,
 
     μ̂ + w_s(τ̂_s − μ̂),   w_s = τ²/(τ² + σ_s²),
 
-has the least mean squared error of all that treat segments alike. τ² and the kurtosis κ of true
-effects follow from moments of τ̂_s − μ̂. Neither is below what noise alone would show of it. Errors
-of segments go together, by sums of everyone, and so the moments use their covariance.
+has the least mean squared error that is possible without knowing the segments. τ² and the kurtosis
+κ of true effects follow from moments of τ̂_s − μ̂. Neither is below what noise alone would show of
+it. Errors of segments go together, by sums of everyone, and so the moments use their covariance.
 
 Intervals are those of Armstrong, Kolesár and Plagborg-Møller (2022): of a dimension's, 95% cover on
 average, for any shape of true effects. The bias of a shrunken effect, in its standard errors, has
@@ -162,7 +162,7 @@ def _hull_at(places: FloatArray, values: FloatArray, at: float) -> float:
 def possible_ranks(limits: FloatArray) -> IntArray:
     """The best and the worst place of each segment, the largest effect first.
 
-    Places are ahead of others where simultaneous intervals are; so all of them hold together.
+    A segment is ahead of another where its simultaneous interval is.
 
     Args:
         limits: Simultaneous intervals; axes `[segment, end]`.
