@@ -40,6 +40,7 @@ from clusterdp.estimation.effects.effect import (
     Segment,
     segment_label,
 )
+from clusterdp.estimation.effects.looks import Look
 from clusterdp.estimation.effects.notes import DataCheck
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.manifest import plain
@@ -259,6 +260,7 @@ class Findings:
         bounds: Lee bounds of overall effects on outcomes that may be missing.
         checks: What was checked of the data, with verdicts.
         adjusted_for: The covariates of adjusted effects.
+        look: Which of several looks this is; None for one.
     """
 
     effects: tuple[Effect, ...]
@@ -277,6 +279,7 @@ class Findings:
     bounds: tuple[AttritionBounds, ...] = ()
     checks: tuple[DataCheck, ...] = ()
     adjusted_for: tuple[str, ...] = ()
+    look: Look | None = None
 
     @property
     def metrics(self) -> tuple[str, ...]:
