@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 import clusterdp as cdp
+from clusterdp.estimation.reading.folders import folder_names
+from support.assertions import ALPHA
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # So much that rows are next to exact: estimates are those of true outcomes.
 EXACT = 30.0
@@ -50,11 +56,17 @@ def release_of(table: pl.DataFrame, **options: Any) -> cdp.Release:
     return cdp.release(table, **{**given, **options})
 
 
-def split(table: pl.DataFrame, **options: Any) -> list[cdp.Release]:
-    return [
-        release_of(table.filter(pl.col("place") == place), **options)
-        for place in sorted(table["place"].unique())
-    ]
+def exact_release(table: pl.DataFrame) -> cdp.Release:
+    """A release whose rows are true. At any ε a few in a hundred thousand rows are another one."""
+    while True:
+        release = release_of(table)
+        rows = release.units.join(table, on="user", validate="1:1")
+        if all((rows[f"{name}_debiased"] - rows[name]).abs().max() < 0.01 for name in OUTCOMES):
+            return release
+
+
+def split(table: pl.DataFrame) -> list[cdp.Release]:
+    return [exact_release(table.filter(pl.col("place") == place)) for place in range(3)]
 
 
 @pytest.fixture
@@ -90,7 +102,7 @@ def test_folders_estimate_what_one_table_with_their_clusters_does(
         "estimator": estimator,
     }
     together = cdp.estimate(split(whole), **options)
-    one = cdp.estimate(release_of(of_one), **options)
+    one = cdp.estimate(exact_release(of_one), **options)
     assert [effect.of for effect in together.effects] == [effect.of for effect in one.effects]
     far = [
         f"{first.of.metric}, {first.of.label}: {first} against {second}"
@@ -166,3 +178,143 @@ def test_sums_of_every_folder_calibrate_its_own_rows(whole: pl.DataFrame) -> Non
         assert math.isclose(found[metric, "overall"].privacy_variance, privacy, rel_tol=1e-6)
     alone = cdp.estimate(folders, use="rows")
     assert found["visit", "overall"].std_error < alone["visit"].std_error
+
+
+def test_three_folders_are_close_to_one_of_all_units(whole: pl.DataFrame) -> None:
+    """The same outcomes, randomized twice: both differ by the noise of privacy alone."""
+
+    def noisy_release(part: pl.DataFrame) -> cdp.Release:
+        return release_of(part, mechanism=cdp.optimal(epsilon=2.0))
+
+    folders = [noisy_release(whole.filter(pl.col("place") == place)) for place in range(3)]
+    found, one = cdp.estimate(folders), cdp.estimate(noisy_release(whole))
+    for metric in OUTCOMES:
+        first, second = found[metric], one[metric]
+        privacy = math.sqrt(first.privacy_variance + second.privacy_variance)
+        # Clusters of one release are across folders, so that weights differ, and little else.
+        reach = stats.norm.isf(ALPHA / 4) * privacy + second.std_error
+        assert abs(first.effect - second.effect) <= reach
+        assert 0.8 < first.std_error / second.std_error < 1.25
+
+
+def stratified_effect(table: pl.DataFrame, outcome: str) -> float:
+    """The true effect on a mean within clusters of folders, weighted by their units."""
+    cells = table.group_by("place", "market", "arm").agg(pl.len(), pl.col(outcome).mean())
+    clusters = cells.pivot("arm", index=["place", "market"], values=["len", outcome])
+    sizes = clusters["len_0"] + clusters["len_1"]
+    effects = clusters[f"{outcome}_1"] - clusters[f"{outcome}_0"]
+    return float(np.average(effects, weights=sizes))
+
+
+def test_ranges_and_grids_may_differ(rng: np.random.Generator) -> None:
+    """Means are of clipped numbers in each folder, and that is said."""
+    table = make_table(rng, 4000).with_columns(spend=pl.Series(rng.exponential(20, 4000)))
+    parts = {high: table.filter(pl.col("place") == place) for place, high in ((0, 50), (1, 80))}
+    folders = [
+        release_of(part, outcomes={"spend": f"number:0..{high}"}, mechanism=cdp.optimal(epsilon=20))
+        for high, part in parts.items()
+    ]
+    found = cdp.estimate(folders, metrics="spend")
+    clipped = [part.with_columns(pl.col("spend").clip(0, high)) for high, part in parts.items()]
+    true = stratified_effect(pl.concat(clipped), "spend")
+    privacy = math.sqrt(found.effects[0].privacy_variance)
+    assert abs(found.effect - true) <= stats.norm.isf(ALPHA / 2) * privacy + 0.01
+    assert any("clipped differently" in note for note in found.notes)
+    with pytest.raises(cdp.ParameterError, match=r"rounded to the same grid in folder 2"):
+        cdp.estimate(folders, metrics="p90(spend)")
+
+
+MISFITS: dict[str, tuple[dict[str, Any], str]] = {
+    "arms": ({"arm": "tier", "control": "basic"}, "arms are basic, gold, silver in one, and 0, 1"),
+    "outcomes": ({"outcomes": {"visit": "0,1"}}, "only one has clicks"),
+    "kind": ({"outcomes": {"visit": "0,1", "clicks": "number:0..3"}}, "clicks is number"),
+    "values": ({"outcomes": {"visit": "0,1", "clicks": "0..4"}}, "clicks is 0"),
+    "questions": (
+        {"question": ["visit", "clicks"], "mechanism": None, "epsilon": 1.0},
+        "different questions",
+    ),
+    "rows": (
+        {"mechanism": cdp.noisy_horvitz_thompson(epsilon=1), "outcomes": {"visit": "0,1"}},
+        "without rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_what_does_not_fit_is_rejected_by_name_and_reason(week: pl.DataFrame, case: str) -> None:
+    options, reason = MISFITS[case]
+    first = release_of(week.filter(pl.col("place") == 0))
+    other = release_of(week.filter(pl.col("place") == 1), **options)
+    with pytest.raises(cdp.ParameterError, match=reason) as found:
+        cdp.estimate([first, other])
+    text = str(found.value)
+    assert "folder 2 and folder 1 cannot be estimated together" in text
+    assert "Nothing was estimated. Fix:" in text
+
+
+def test_folders_that_share_units_are_rejected(week: pl.DataFrame) -> None:
+    folders = [release_of(week.filter(pl.col("place") <= place)) for place in (0, 1)]
+    n_shared = week.filter(pl.col("place") == 0).height
+    with pytest.raises(cdp.DataError, match=rf"{n_shared} ids are in more than one folder"):
+        cdp.estimate(folders)
+
+
+def test_ids_of_other_types_cannot_be_compared(week: pl.DataFrame) -> None:
+    first = release_of(week.filter(pl.col("place") == 0))
+    texts = week.with_columns(pl.col("user").cast(pl.String))
+    with pytest.raises(cdp.DataError, match="Ids are String in folder 2 and Int64 in folder 1"):
+        cdp.estimate([first, release_of(texts.filter(pl.col("place") == 1))])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [([], "lists no folder"), ([3], "path of a published folder"), ("here", "there is no folder")],
+)
+def test_other_lists_are_rejected(given: Any, message: str) -> None:
+    with pytest.raises(cdp.ClusterDPError, match=message):
+        cdp.estimate(given)
+
+
+def test_a_list_of_one_is_the_folder(published: Path) -> None:
+    assert cdp.estimate([published]).to_dict() == cdp.estimate(published).to_dict()
+
+
+def test_folders_are_called_by_what_tells_them_apart() -> None:
+    assert folder_names(["a/week1", "b/week2"]) == ("week1", "week2")
+    assert folder_names(["us/published", "de/published"]) == ("us/published", "de/published")
+    with pytest.raises(cdp.ParameterError, match="given twice"):
+        folder_names(["a/week1", "a/week1"])
+
+
+def test_segments_of_an_analyst_are_joined_over_all_folders(week: pl.DataFrame) -> None:
+    """An id that no folder has is counted once, and a folder may have no unit of a segment."""
+    folders = split(week)
+    mine = week.with_columns(lone=(pl.col("place") == 2).cast(pl.Int64)).select("user", "lone")
+    mine = pl.concat([mine, pl.DataFrame({"user": [-1], "lone": [5]})])
+    found = cdp.estimate(folders, metrics="visit", segments=mine, by=["lone", "folder,lone"])
+    sizes = {one.of.label: one.n_treated + one.n_control for one in found.effects}
+    of_place = dict(week["place"].value_counts().iter_rows())
+    assert sizes["lone=1"] == sizes["folder=folder 3, lone=1"] == of_place[2]
+    assert sizes["lone=0"] == of_place[0] + of_place[1]
+    assert sum("folder=" in label for label in sizes) == 3
+    assert any("1 of 601 ids of the segments table are not" in note for note in found.notes)
+
+
+def test_different_control_arms_need_a_name(week: pl.DataFrame) -> None:
+    parts = [week.filter(pl.col("place") == place) for place in (0, 1)]
+    folders = [release_of(part, control=place) for place, part in enumerate(parts)]
+    with pytest.raises(cdp.ParameterError, match="different control arms"):
+        cdp.estimate(folders)
+    assert cdp.estimate(folders, control=1)["visit"].of.control == 1
+
+
+def test_looks_and_heterogeneity_of_folders_have_notes(whole: pl.DataFrame) -> None:
+    folders = split(whole)
+    found = cdp.estimate(folders, metrics="visit", by="folder", differences="rest")
+    assert any("not accounted for" in note for note in found.method)
+    parts = [one for one in found.effects if one.of.segment and one.of.against is None]
+    weights = np.array([one.std_error**-2 for one in parts])
+    effects = np.array([one.effect for one in parts])
+    q = weights @ (effects - np.average(effects, weights=weights)) ** 2
+    assert any(f"Cochran's Q = {q:.3g}" in note for note in found.method)
+    assert "not accounted for" not in " ".join(cdp.estimate(folders, look="1/2").method)

@@ -85,7 +85,7 @@ def _misfit(first: Release, other: Release) -> str | None:
         ),
         (
             first.layout.arms != other.layout.arms,
-            f"arms are {arms[0]} in one, {arms[1]} in the other.",
+            f"arms are {arms[0]} in one, and {arms[1]} in the other.",
         ),
         (
             any(one.assignment is not None for one in both),
