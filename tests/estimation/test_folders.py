@@ -311,10 +311,10 @@ def test_different_control_arms_need_a_name(week: pl.DataFrame) -> None:
 def test_looks_and_heterogeneity_of_folders_have_notes(whole: pl.DataFrame) -> None:
     folders = split(whole)
     found = cdp.estimate(folders, metrics="visit", by="folder", differences="rest")
-    assert any("not accounted for" in note for note in found.method)
+    assert any("not accounted for" in note for note in found.notes)
     parts = [one for one in found.effects if one.of.segment and one.of.against is None]
     weights = np.array([one.std_error**-2 for one in parts])
     effects = np.array([one.effect for one in parts])
     q = weights @ (effects - np.average(effects, weights=weights)) ** 2
     assert any(f"Cochran's Q = {q:.3g}" in note for note in found.method)
-    assert "not accounted for" not in " ".join(cdp.estimate(folders, look="1/2").method)
+    assert "not accounted for" not in " ".join(cdp.estimate(folders, look="1/2").notes)

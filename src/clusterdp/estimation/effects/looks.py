@@ -24,7 +24,7 @@ zero.
     √((1 + 1/x)(2·log(1/α) + log(1 + x))).
 
 That is shortest, 1.55 times a fixed interval at 95%, where x is about 8: at a number of units that
-has to be chosen beforehand. It holds in the limit of many units (Waudby-Smith et al., 2024).
+has to be chosen in advance. It holds in the limit of many units (Waudby-Smith et al., 2024).
 """
 
 from __future__ import annotations

@@ -98,10 +98,10 @@ def look_notes(look: Look | None, level: float, n_folders: int, *, has_tests: bo
     """
     if look is None:
         text = (
-            "Looking again as folders arrive is not accounted for. Fix: use look (--look 3/8) or "
-            "anytime (--anytime UNITS)."
+            "Repeated looks as folders arrive are not accounted for. If there are any, use look "
+            "(--look 3/8) or anytime (--anytime UNITS)."
         )
-        return [Note(text)] if n_folders > 1 else []
+        return [Note(text, Weight.SCOPE)] if n_folders > 1 else []
     notes = [Note(look.in_words(1 - level), Weight.SCOPE)]
     if has_tests:
         notes.append(Note("Heterogeneity tests hold for one look.", Weight.SCOPE))

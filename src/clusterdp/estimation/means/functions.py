@@ -104,7 +104,7 @@ class CategoryFunction(NamedTuple):
     def in_space(self, own: Categories, other: Categories) -> CategoryFunction:
         """The same function of other categories, as another folder has them.
 
-        A weighted sum of declared metrics is the same sum there, whatever numbers were rounded to.
+        A weighted sum of declared metrics is the same sum there, on any grid.
         Any other function goes by the values of outcomes.
 
         Raises:

@@ -40,7 +40,7 @@ _ID, _PLACE = "__clusterdp_id", "__clusterdp_folder"
 
 
 def folder_names(sources: Sequence[Any]) -> tuple[str, ...]:
-    """Short names of folders that tell them apart: the ends of their paths, or their places."""
+    """Short names that distinguish folders: the ends of their paths, or their places."""
     paths = [
         Path(one).resolve().parts if isinstance(one, str | os.PathLike) else (f"folder {place}",)
         for place, one in enumerate(sources, start=1)
@@ -240,7 +240,7 @@ def _with_own_tables(
 ) -> list[EstimateRequest]:
     """The requests, each with the rows of the analyst's table that are of its units.
 
-    What is of no folder goes to the first one, where it is counted as such.
+    Ids without a folder go to the first one, which counts them as such.
     """
     import polars as pl
 
