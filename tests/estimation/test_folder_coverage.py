@@ -8,7 +8,7 @@ import pytest
 from bench.folder_coverage import experiment
 from scipy import stats
 
-from support.assertions import ALPHA
+from assertions import ALPHA
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import clusterdp as cdp
+from assertions import ALPHA
 from clusterdp.estimation.effects.looks import (
     AnytimeLook,
     PlannedLook,
@@ -17,7 +18,6 @@ from clusterdp.estimation.effects.looks import (
     spending_boundaries,
     spent_alpha,
 )
-from support.assertions import ALPHA
 
 ARMS: dict[str, Any] = {"unit": "user", "arm": "treated"}
 
