@@ -353,3 +353,19 @@ def test_in_every_plan_a_folder_among_others_has_its_own_effect(
             assert math.isclose(same.std_error, one.std_error, rel_tol=0.1)
     overall = [one for one in found.effects if not one.of.segment]
     assert all(one.std_error > 0 for one in overall)
+
+
+def test_true_clusters_that_are_private_are_of_one_folder(rng: np.random.Generator) -> None:
+    """Noisy clusters are strata as others are; effects in true ones are estimated by folder."""
+    table = make_table(rng, 900).with_columns(market=pl.format("m{}", "market"))
+    labels = [f"m{place}" for place in range(4)]
+    options: dict[str, Any] = {"private_cluster": 1.0, "labels": labels}
+    folders = [
+        release_of(table.filter(pl.col("place") == place), mechanism=None, epsilon=3.0, **options)
+        for place in range(2)
+    ]
+    found = cdp.estimate(folders, metrics="visit", by="folder")
+    alone = cdp.estimate(folders[1], metrics="visit")
+    assert math.isclose(found["folder=folder 2"].effect, alone.effect, rel_tol=1e-6)
+    with pytest.raises(cdp.ParameterError, match="market is private"):
+        cdp.estimate(folders, by="market")

@@ -176,10 +176,10 @@ def _known_means(
     if not of_cells:
         return None
     sizes, tiny = np.maximum(profiles.sum_cells(profiles.sizes), 1.0), np.finfo(float).tiny
-    each = profiles.sum_cells(whole.sums) / max(noise.variance, tiny)
+    precision = np.asarray(sizes / max(noise.variance, tiny))
+    each = precision * profiles.sum_cells(whole.sums) / sizes
     drawn = np.broadcast_shapes(each.shape[:-2], *(one.value.shape[:-3] for one in of_cells))
     total = np.broadcast_to(each, (*drawn, *each.shape[-2:])).copy()
-    precision = np.asarray(sizes / max(noise.variance, tiny))
     for one in of_cells:
         first = profiles.starts[one.folder]
         own = slice(first, first + one.value.shape[-3])  # the clusters of its folder
