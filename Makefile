@@ -35,6 +35,7 @@ bench: .venv/bench ## Speed and memory, next to plain implementations. Minutes.
 	$(BIN)/python -m bench.files
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.estimates
+	$(BIN)/python -m bench.folders
 	$(BIN)/python -m bench.questions
 
 bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/studies/scale.md. Ten minutes.
@@ -54,6 +55,7 @@ bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes a
 	$(BIN)/python -m bench.attrition
 	$(BIN)/python -m bench.release_coverage
 	$(BIN)/python -m bench.question_coverage
+	$(BIN)/python -m bench.folder_coverage
 
 bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios, complier effects and many segments cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md, docs/studies/many_segments.md. Half an hour.
 	$(BIN)/python -m bench.metric_coverage

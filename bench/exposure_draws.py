@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.metric_draws import Drawn, Experiment, by_replicate, means_of_arms
-from clusterdp.estimation.means.calibration import Calibration, public_ridge
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.means.responses import ProfileSums
+from clusterdp.estimation.means.sums import public_ridge
 from clusterdp.estimation.means.weights import weigh
 from clusterdp.estimation.metrics._composed import (
     arm_covariances,
@@ -141,7 +142,7 @@ def shared_estimates(  # noqa: PLR0913, PLR0917 - the parts of a simulated relea
     everyone = inside + question.channel.simulate(drawn.everyone - drawn.inside, rng)
     factor = common_factor(*(one.unit_noise(mechanism, space) for one in functions))
     readings, noise = ridge_of.readings(question.statistics), ridge_of.unit_noise(mechanism, space)
-    ridge = public_ridge(readings, Profiles.from_layout(drawn.layout), noise)
+    ridge = public_ridge(readings, noise.variance)
     above, below = functions
     first, second = (one.outputs(question.channel, question.prior) for one in functions)
     metrics = [(above, first), (below, second)]

@@ -14,10 +14,10 @@ from clusterdp.cells.layout import Layout
 from clusterdp.estimation.effects.effect import FEW_UNITS
 from clusterdp.estimation.effects.intervals import EVERYTHING, ArmPair, quantile
 from clusterdp.estimation.means.arms import to_means
-from clusterdp.estimation.means.calibration import Calibration, public_ridge
+from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
-from clusterdp.estimation.means.sums import WeightedSums
+from clusterdp.estimation.means.sums import WeightedSums, public_ridge
 from clusterdp.estimation.means.weights import arm_variances, weigh
 from clusterdp.estimation.metrics._composed import ArmEstimates
 from clusterdp.estimation.metrics.levels import ArmBounds, ArmLevels, BoundsEstimator, Levels
@@ -274,7 +274,7 @@ def released_estimates(
     ridge = None
     if (by := question.ridge_of) is not None:
         noise = by.unit_noise(mechanism, space)
-        ridge = public_ridge(by.readings(statistics), profiles, noise)
+        ridge = public_ridge(by.readings(statistics), noise.variance)
     found, origins = [], []
     for function in question.functions:
         outputs = function.outputs(channel, prior)

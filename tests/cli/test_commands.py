@@ -266,3 +266,29 @@ def test_notes_are_wrapped_on_a_terminal_alone(
     assert max(map(len, lines)) <= 20
     assert all(line.startswith("  ") for line in lines[1:])
     assert " ".join(" ".join(lines).split()) == f"note: {text}"
+
+
+def test_several_folders_and_looks(
+    source: Path, table: pl.DataFrame, tmp_path: Path, published: Path
+) -> None:
+    """One command reads all; a page says how to make it again, by names of folders."""
+    weeks = [tmp_path / f"week{place}" for place in (1, 2)]
+    for place, week in enumerate(weeks):
+        part = table[300 * place :][:300]
+        part.write_parquet(tmp_path / f"{week.name}.parquet")
+        assert release(tmp_path / f"{week.name}.parquet", week).exit_code == 0
+    page = tmp_path / "report.html"
+    shown = run("estimate", *weeks, "--by", "folder", "--look", "1/2", "--html", page)
+    assert shown.exit_code == 0, shown.output
+    assert "week1" in shown.output
+    assert "Look 1 of 2" in shown.output
+    assert "clusterdp estimate week1 week2" in page.read_text(encoding="utf-8")
+    found = json.loads(run("estimate", *weeks, "--json", "--folder-weights", "precision").output)
+    assert {one["n_treated"] + one["n_control"] for one in found["effects"]} == {table.height}
+    again = run("estimate", published, weeks[0])
+    assert again.exit_code != 0
+    assert "share units" in again.output
+    refused = run("estimate", *weeks, "--look", "3 of 8")
+    assert "look must be which of how many" in refused.output
+    assert "week1" not in cdp.estimate(weeks).origin.made_by.partition("[")[0]
+    assert cdp.estimate(weeks).origin.made_by == "clusterdp.estimate(['week1', 'week2'])"

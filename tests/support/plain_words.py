@@ -40,8 +40,7 @@ EVERYWHERE = {
     r"shared? out\b": "divide",
     r"clusters (take|give)s? off": "variance reduction from stratification",
     r"\bholdouts?\b": "held-out fold",
-    r"\ba look\b(?! at|-up)": "pilot histogram",
-    r"--(keep|look|implies|reference|for|holdout|spec)\b(?!-)": "the option's new name",
+    r"--(keep|implies|reference|for|holdout|spec)\b(?!-)": "the option's new name",
 }
 # In prose that people read on purpose: documents and pages, outside code.
 IN_PROSE = {

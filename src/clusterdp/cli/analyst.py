@@ -13,7 +13,6 @@ from clusterdp._lists import parse_names
 from clusterdp._text import plain_text
 from clusterdp.cli.console import (
     FIRST,
-    Folder,
     HelpAll,
     print_json,
     print_line,
@@ -42,7 +41,14 @@ _HTML = (".html", ".htm", "")
 @reported_errors()
 def estimate_command(
     context: typer.Context,
-    folder: Folder,
+    folders: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FOLDER...",
+            help="A published folder, on disk or in object storage (s3://...); or several folders "
+            "of one experiment about different units.",
+        ),
+    ],
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -147,6 +153,31 @@ def estimate_command(
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level.", rich_help_panel="Tests")] = 0.95,
+    folder_weights: Annotated[
+        str,
+        typer.Option(
+            metavar="size|precision",
+            help="How several folders count: by units, or by the precision of their effects.",
+            rich_help_panel="Method",
+        ),
+    ] = "size",
+    look: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N",
+            help="Which of N planned looks this is. CIs and p-values hold over all of them.",
+            rich_help_panel="Tests",
+        ),
+    ] = None,
+    anytime: Annotated[
+        int | None,
+        typer.Option(
+            metavar="UNITS",
+            help="For any number of looks: the number of units at which CIs are to be shortest, "
+            "the same at every look.",
+            rich_help_panel="Tests",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")
     ] = False,
@@ -176,10 +207,10 @@ def estimate_command(
 
     clusterdp estimate published/ --segments crm.csv --by tier
     """
-    read = [folder] if segments is None else [folder, segments]
+    read = folders if segments is None else [*folders, segments]
     written = _checked_outputs(csv, plot, html, read)
     result = estimate_effects(
-        folder,
+        folders,
         metrics=metric or None,
         control=control,
         estimator="unstratified" if unstratified else "stratified",
@@ -194,6 +225,9 @@ def estimate_command(
         fold=fold,
         shares=None if shares is None else _parse_shares(shares),
         level=level,
+        folder_weights=folder_weights,  # type: ignore[arg-type]  # it is checked there
+        look=look,
+        anytime=anytime,
     )
     if csv is not None:
         _write_csv(result, csv)
@@ -209,6 +243,7 @@ def estimate_command(
     if written:
         print_line(f"Wrote {' and '.join(map(str, written))}")
     ideas = {
+        "--by folder for each folder": len(folders) > 1 and not by,
         "--by COLUMN for segments": not by,
         "--differences rest to compare segments": bool(by) and not differences,
         "--html report.html to share": html is None,
@@ -255,7 +290,7 @@ def _command(context: typer.Context) -> str:
         if option.name in _OUTPUTS or not value or value == option.default:
             continue
         if option.param_type_name == "argument":
-            words.append(Path(value).resolve().name)
+            words += [Path(one).resolve().name for one in value]
         elif isinstance(value, bool):
             words.append(option.opts[0])
         else:

@@ -20,11 +20,11 @@ from clusterdp._arrays import FloatArray
 from clusterdp._named import column
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.estimate import open_release
 from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
 from clusterdp.estimation.means.responses import ProfileSums
 from clusterdp.estimation.means.weights import weigh
+from clusterdp.estimation.opened import open_release
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.profiles import PROFILE, ProfiledRows, Profiling
 from clusterdp.estimation.reading.request import EstimateRequest

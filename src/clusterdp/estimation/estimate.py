@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from clusterdp.estimation.effects.effect import (
 )
 from clusterdp.estimation.effects.findings import (
     VARYING,
-    Origin,
     call_text,
     file_name,
     mark_reported,
@@ -33,11 +32,14 @@ from clusterdp.estimation.effects.findings import (
     with_families,
 )
 from clusterdp.estimation.effects.intervals import check_level, quantile
+from clusterdp.estimation.effects.looks import nominal_level, parse_look
 from clusterdp.estimation.effects.notes import (
     Note,
     Weight,
     arms_check,
+    between_notes,
     fold_notes,
+    look_notes,
     range_notes,
     segment_size_check,
     sorted_notes,
@@ -55,23 +57,21 @@ from clusterdp.estimation.metrics.parse import parse_metrics
 from clusterdp.estimation.metrics.sample_ratio import (
     balance_notes,
     difference_notes,
-    estimate_share_notes,
     question_notes,
     scope_notes,
     segment_ratio_notes,
 )
+from clusterdp.estimation.opened import ReadFolders
 from clusterdp.estimation.reading import segments as cutting
 from clusterdp.estimation.reading.clusters import ClusterInversion
+from clusterdp.estimation.reading.folders import FOLDER
 from clusterdp.estimation.reading.request import (
     Differences,
     EstimateRequest,
-    ExposureRequest,
     parse_column_names,
-    parse_dimensions,
 )
 from clusterdp.estimation.report.results import Estimate
 from clusterdp.outcomes.space import ValueRange
-from clusterdp.published.folder import read_release
 from clusterdp.published.release import Release
 from clusterdp.published.rows import n_outputs
 
@@ -80,6 +80,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "estimator": ("stratified", "unstratified"),
     "use": ("everything", "rows"),
     "differences": ("rest", "pairs", None),
+    "folder_weights": ("size", "precision"),
 }
 _NO_SPREAD = (
     "This release does not identify the sampling variance, so the largest possible one is used."
@@ -87,7 +88,7 @@ _NO_SPREAD = (
 
 
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
-    release: Release | str | os.PathLike[str],
+    release: Release | str | os.PathLike[str] | Sequence[Release | str | os.PathLike[str]],
     *,
     metrics: Any = None,
     control: Any = None,
@@ -103,11 +104,15 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     fold: int | None = None,
     shares: dict[Any, float] | None = None,
     level: float = 0.95,
+    folder_weights: Literal["size", "precision"] = "size",
+    look: str | None = None,
+    anytime: int | None = None,
 ) -> Estimate:
-    """Average effects from a release, each arm against control.
+    """Average effects from a release, or from several together, each arm against control.
 
     Args:
-        release: A published folder, or a release from `release` or `read_release`.
+        release: A published folder, or a release from `release` or `read_release`. A list of
+            several is estimated together: folders of one experiment about different units.
         metrics: What to measure, every declared metric by default. A text or a list of them:
             `rounds` (the mean), `rounds>=10` (a share), `p90(rounds)`, `median(rounds)`,
             `dist(rounds)` (the distribution in every arm), `spend/visit` (a ratio of means). Or a
@@ -137,16 +142,21 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         shares: The planned share of each arm, for the SRM check; by default as the owner declared
             them.
         level: The confidence level of the intervals that are shown.
+        folder_weights: How several folders count: by "size", their numbers of units, or by
+            "precision", the inverse of the variance of each folder's effect.
+        look: Which of how many planned looks this is, such as "3/8": intervals and p-values then
+            hold over all of them.
+        anytime: For any number of looks: at how many units intervals are to be shortest. Every
+            look needs the same number.
 
     Raises:
         ParameterError: If an argument has another type or is out of its range.
         FormatError: If the folder is not a release, or was damaged or edited.
-        DataError: If the analyst's table does not fit the release.
+        DataError: If the analyst's table does not fit the release, or folders share units.
     """
     given = dict(locals())
     if isinstance(segments, str | os.PathLike):
         given["segments"] = file_name(segments)
-    release = open_release(release)
     for name, choices in _CHOICES.items():
         if given[name] not in choices:
             first, second = choices[:2]
@@ -155,26 +165,31 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     varying = parse_family(family)
-    spaces = [question.space for question in release.questions]
-    request = EstimateRequest(
-        layout=release.layout if control is None else release.layout.with_control(control),
-        estimator=estimator,
-        use_sums=use == "everything",
-        fold=fold,
-        level=level,
-        table=segments,
-        on=on,
-        dimensions=parse_dimensions(by, release),
-        differences=differences,
-        covariates=parse_column_names("adjust", adjust),
-        exposure=None if exposure is None else ExposureRequest.parse(exposure, spaces),
-        inversion=ClusterInversion.from_release(release),
+    folders = ReadFolders.open(release)
+    release = folders.releases[0]
+    which = parse_look(look, anytime, sum(one.layout.n_units for one in folders.releases))
+    folders.ask(
+        EstimateRequest(
+            layout=release.layout,
+            estimator=estimator,
+            use_sums=use == "everything",
+            fold=fold,
+            level=nominal_level(which, level),
+            table=segments,
+            on=on,
+            differences=differences,
+            covariates=parse_column_names("adjust", adjust),
+            by_precision=folder_weights == "precision",
+        ),
+        by=by,
+        control=control,
+        exposure=exposure,
     )
-    request.check(release.columns.randomization_unit)
-    ratio_notes = estimate_share_notes(request, shares, release.columns.randomization_unit)
-    estimators = parse_metrics(metrics, spaces)
+    request = folders.request
+    ratio_notes = folders.share_notes(shares)
+    estimators = parse_metrics(metrics, [question.space for question in release.questions])
     if release.units is not None:
-        found = _from_rows(release, request, estimators)
+        found = _from_rows(folders, estimators)
     elif use == "rows" or any(one is not None for one in (metrics, fold)) or request.is_of_rows:
         raise ParameterError(
             f"{release.mechanism_names} publishes no rows, only overall effects. Fix: leave out "
@@ -187,29 +202,23 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     found.effects.sort(key=lambda one: (bool(one.of.segment), one.of.against is not None))
     shrunken = dict(found.shrunken)
     effects = [
-        replace(one, possible=ranges.get(one.of.metric), shrunken=shrunken.get(one.of))
+        replace(one, possible=ranges.get(one.of.metric), shrunken=shrunken.get(one.of), look=which)
         for one in found.effects
     ]
     found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
-    notes += [*scope_notes(request), *_scope_notes(release, set(found.outcomes))]
+    shown = set(found.outcomes)
+    notes += [*scope_notes(request), *folders.notes(lambda one: _scope_notes(one, shown))]
+    notes += between_notes(effects, FOLDER)
+    notes += look_notes(which, level, len(folders.names), has_tests=bool(found.tests))
     sorted_by_weight = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
         treatment=release.columns.arm,
         estimator=estimator,
-        mechanism=release.mechanism_names,
-        guarantee=release.guarantee,
-        origin=replace(
-            Origin.from_layout(
-                release.provenance.title or file_name(given["release"]),
-                request.layout,
-                release.columns.true_cluster or release.columns.cluster,
-                found.shares,
-                call_text(estimate, given),
-            ),
-            unit=release.provenance.unit,
-        ),
+        mechanism=", ".join(dict.fromkeys(one.mechanism_names for one in folders.releases)),
+        guarantee=folders.guarantee,
+        origin=folders.origin(found.shares, call_text(estimate, given)),
         level=level,
         family=varying,
         warnings=sorted_by_weight[Weight.WARNING],
@@ -217,7 +226,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         method=sorted_by_weight[Weight.METHOD],
         tests=tuple(found.tests),
         distributions=tuple(found.distributions),
-        bounds=tuple(found.bounds),
+        bounds=tuple(replace(one, level=level) for one in found.bounds),
+        look=which,
         adjusted_for=request.covariates,
         checks=(
             arms_check(request.layout, ratio_notes),
@@ -246,30 +256,29 @@ def _group_notes(release: Release, effects: list[Effect], level: float) -> list[
     return [Note(text)]
 
 
-def _from_rows(
-    release: Release,
-    request: EstimateRequest,
-    estimators: list[MetricEstimator],
-) -> MetricFindings:
+def _from_rows(folders: ReadFolders, estimators: list[MetricEstimator]) -> MetricFindings:
     """Effects on every metric, from rows and what was published next to them."""
-    read = cutting.read_rows(release, request)
-    questions = [QuestionRows(*pair, request) for pair in zip(release.questions, read, strict=True)]
-    rows = read[0]  # what follows is public, and the same in every question
+    release, request = folders.releases[0], folders.request
+    every, questions = folders.read()
+    rows = questions[0].rows  # what follows is public, and the same in every question
     found = MetricFindings()
     if request.fold is not None:
-        units = counted(release.layout.n_units, release.provenance.unit)
+        units = counted(request.layout.n_units, release.provenance.unit)
         held = f"{int(rows.profiles.sizes.sum()):,} of {units}"
         found.notes.append(Note(f"Fold {request.fold} only: {held}.", Weight.SCOPE))
     if request.differences == "pairs":
         _check_pairs(rows)
     if len(release.questions) > 1:
-        _check_questions(release, read, found)
+        asked = [_question_shares(*pair) for pair in zip(folders.releases, every, strict=True)]
+        shares = dict.fromkeys(shares for _, shares in asked)
+        suspect = folders.named([notes for notes, _ in asked])
+        found.check("Questions", suspect, passed=f"asked equally in all arms ({'; '.join(shares)})")
     _check_joined(release, rows, found, request.inversion)
     exposure = None if request.exposure is None else Exposure(request.exposure, questions)
     _estimate_metrics(estimators, questions, exposure, found)
     if exposure is not None:
         found.add(exposure.effects(found.effects))
-    if rows.segments and release.layout.folds > 1 and request.fold is None:
+    if rows.segments and request.layout.folds > 1 and request.fold is None:
         n_segments = sum(bool(one.of.segment) for one in found.effects)
         found.check(
             "Folds",
@@ -318,26 +327,24 @@ def _estimate_metrics(
     found.notes.extend(Note(f"Not estimated: {error}", Weight.WARNING) for error in refused)
 
 
-def _check_questions(
-    release: Release, read: list[cutting.RowCounts], found: MetricFindings
-) -> None:
-    """Check that questions were asked of as many units as published, equally in all arms."""
+def _question_shares(release: Release, read: list[cutting.RowCounts]) -> tuple[list[Note], str]:
+    """Whether questions were asked of as many units as published, and equally in all arms.
+
+    And the shares of units that they were asked of.
+    """
     asked = [
         rows.whole.cell_sizes(rows.profiles, n_outputs(question)).sum(axis=0)
         for question, rows in zip(release.questions, read, strict=True)
     ]
     shares = np.array([question.mechanism.asked_share for question in release.questions])
-    found.check(
-        "Questions",
-        question_notes(
-            np.stack(asked),
-            read[0].whole.cell_sizes(read[0].profiles).sum(axis=0),
-            shares,
-            [question.name for question in release.questions],
-            release.layout.arms,
-        ),
-        passed=f"asked equally in all arms ({', '.join(f'{one:.1%}' for one in shares)})",
+    notes = question_notes(
+        np.stack(asked),
+        read[0].whole.cell_sizes(read[0].profiles).sum(axis=0),
+        shares,
+        [question.name for question in release.questions],
+        release.layout.arms,
     )
+    return notes, ", ".join(f"{one:.1%}" for one in shares)
 
 
 def _check_joined(
@@ -450,15 +457,3 @@ def _scope_notes(release: Release, shown: set[str]) -> list[Note]:
         if one.is_of_effects and (one.outcomes is None or not shown.isdisjoint(one.outcomes))
     ]
     return [Note(text, Weight.SCOPE) for text in texts]
-
-
-def open_release(release: Any) -> Release:
-    """A release as it is, or from the path of its folder."""
-    if isinstance(release, str | os.PathLike):
-        return read_release(os.fspath(release))
-    if not isinstance(release, Release):
-        raise ParameterError(
-            "release must be a Release or the path of a published folder, "
-            f"got {type(release).__name__}"
-        )
-    return release

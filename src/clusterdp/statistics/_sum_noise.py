@@ -106,11 +106,11 @@ class SumNoise(NamedTuple):
     def variance(self, space: CategorySpace, metric: int) -> float:
         """The variance of the noise on sums, in the unit of the metric."""
         unit, place = float(space.metric_lattice().units[metric]), places_of(space)[metric]
-        return unit**2 * float(_variances(self.of_sums, self.epsilon)[place])
+        return unit**2 * float(_known_variances(self.of_sums, self.epsilon)[place])
 
     def squares_variance(self, space: CategorySpace, metric: int) -> float:
         """The variance of the noise on squares of distances from the middle; 0 without squares."""
-        found = _variances(self.of_squares, self.epsilon).get(places_of(space)[metric])
+        found = _known_variances(self.of_squares, self.epsilon).get(places_of(space)[metric])
         quarter = squares_unit(space.metric_lattice(), metric)
         return 0.0 if found is None else quarter**2 * float(found)
 
@@ -256,6 +256,12 @@ def _span_of_squares(lattice: MetricLattice, metric: int) -> int:
     squares = lattice.squares()[metric]
     least = 0 if lattice.is_number[metric] else int(squares.min())
     return int(squares.max()) - least
+
+
+@lru_cache(maxsize=64)
+def _known_variances(boxes: Boxes, epsilon: float) -> dict[int, FloatArray]:
+    """The same at one ε. Weekly folders ask for them at the same one."""
+    return _variances(boxes, epsilon)
 
 
 def _variances(boxes: Boxes, epsilon: npt.ArrayLike) -> dict[int, FloatArray]:

@@ -82,6 +82,7 @@ class SumReading(NamedTuple):
         squares: Σ x·((y − middle)² − c) with noise, axes as `value`; None if not published.
         squares_variance: The variance of the noise on squares.
         squares_constant: c.
+        folder: The place of its folder, where several are estimated together.
     """
 
     by: tuple[str, ...] | None
@@ -91,6 +92,7 @@ class SumReading(NamedTuple):
     squares: FloatArray | None = None
     squares_variance: float = 0.0
     squares_constant: float = 0.0
+    folder: int = 0
 
 
 def square_terms(

@@ -18,6 +18,7 @@ from clusterdp.estimation.effects.intervals import (
     ratio_set,
     two_sided,
 )
+from clusterdp.estimation.effects.looks import Look, nominal_level
 from clusterdp.estimation.effects.shrinkage import ShrunkenEffect
 
 # Columns with their values; empty for everyone.
@@ -164,6 +165,7 @@ class Effect:
             noise does. There is no estimate then: the effect is NaN, and arms have no means. None
             elsewhere.
         shrunken: The same in one of many segments, shrunken towards their mean; None elsewhere.
+        look: Which of several looks this is, over which intervals and p-values hold; None for one.
     """
 
     of: EffectTarget
@@ -186,6 +188,7 @@ class Effect:
     possible: tuple[float, float] | None = None
     bounds: tuple[float, float] | None = None
     shrunken: ShrunkenEffect | None = None
+    look: Look | None = None
 
     def __repr__(self) -> str:
         show = to_decimals([self.std_error])
@@ -205,8 +208,10 @@ class Effect:
     def p_value(self) -> float:
         """Two-sided p-value of a zero effect, by the distribution that intervals are made with."""
         if self.interval is not None:
-            return self.interval.p_value
-        return two_sided(self.effect, self.std_error, self.degrees)
+            single = self.interval.p_value
+        else:
+            single = two_sided(self.effect, self.std_error, self.degrees)
+        return single if self.look is None else self.look.p_value(single)
 
     @property
     def largest(self) -> float:
@@ -217,7 +222,7 @@ class Effect:
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval: normal, or Student's t where an arm has few units."""
-        check_level(level)
+        level = self._nominal(level)
         if self.interval is not None:
             low, high = self.interval.ci(level)
         else:
@@ -228,8 +233,13 @@ class Effect:
 
     def ci_gap(self, level: float = 0.95) -> tuple[float, float] | None:
         """What `ci` leaves out inside: of complier effects, where two rays are possible."""
-        check_level(level)
+        level = self._nominal(level)
         return None if self.interval is None else self.interval.gap(level)
+
+    def _nominal(self, level: float) -> float:
+        """The level of a single look, which is as long as one at this level over all looks."""
+        check_level(level)
+        return nominal_level(self.look, level)
 
     def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
         """An interval that covers together with all others of its family (Bonferroni).
@@ -254,7 +264,7 @@ class Effect:
         above zero at this level: such a set of ratios has no bounds. Limits are cut to what is
         possible: above what the largest value of the metric would be, a limit is infinite.
         """
-        check_level(level)
+        level = self._nominal(level)
         found = None if self.bounds is not None else self._uncut_lift(level)
         if found is None or self.possible is None or not self.control_mean:
             return found

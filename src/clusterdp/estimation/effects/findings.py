@@ -40,6 +40,7 @@ from clusterdp.estimation.effects.effect import (
     Segment,
     segment_label,
 )
+from clusterdp.estimation.effects.looks import Look
 from clusterdp.estimation.effects.notes import DataCheck
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.manifest import plain
@@ -259,6 +260,7 @@ class Findings:
         bounds: Lee bounds of overall effects on outcomes that may be missing.
         checks: What was checked of the data, with verdicts.
         adjusted_for: The covariates of adjusted effects.
+        look: Which of several looks this is; None for one.
     """
 
     effects: tuple[Effect, ...]
@@ -277,6 +279,7 @@ class Findings:
     bounds: tuple[AttritionBounds, ...] = ()
     checks: tuple[DataCheck, ...] = ()
     adjusted_for: tuple[str, ...] = ()
+    look: Look | None = None
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -297,8 +300,8 @@ def file_name(source: Any) -> str | None:
 def call_text(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
     """A call of a function, as someone would write it to repeat it.
 
-    The first argument is named if it is the path of a file or folder. Tables and other objects
-    stand as their parameter.
+    The first argument is named if it is the path of a file or folder, or a list of them. Tables and
+    other objects stand as their parameter.
 
     Args:
         function: What was called.
@@ -306,7 +309,11 @@ def call_text(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
     """
     parameters = inspect.signature(function).parameters
     first, *others = parameters
-    words = [repr(file_name(given[first]) or first)] if file_name(given[first]) else [first]
+    source, words = given[first], [first]
+    if isinstance(source, list | tuple) and all(file_name(one) for one in source):
+        words = [repr([file_name(one) for one in source])]
+    elif name := file_name(source):
+        words = [repr(name)]
     words += [
         f"{name}={_written(name, given[name])}"
         for name in others

@@ -16,6 +16,7 @@ from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
 from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, p_text, segment_label
 from clusterdp.estimation.effects.intervals import two_sided
+from clusterdp.estimation.effects.looks import Look
 
 # This many segments are named; more are counted.
 _NAMED = 3
@@ -53,6 +54,58 @@ class Note(NamedTuple):
     text: str
     weight: Weight = Weight.METHOD
     segment: str | None = None
+
+
+def between_notes(effects: Sequence[Effect], name: str) -> list[Note]:
+    """How much effects differ between the segments of a column: Cochran's Q, and τ.
+
+    τ² is what the variance of effects is above that of their errors (DerSimonian and Laird, 1986).
+    """
+    groups: dict[tuple[str, Any, bool], list[Effect]] = {}
+    for one in effects:
+        of = one.of
+        is_part = tuple(key for key, _ in of.segment) == (name,) and of.against is None
+        if is_part and one.std_error > 0:
+            groups.setdefault((of.metric, of.arm, of.adjusted), []).append(one)
+    notes = []
+    for (metric, arm, adjusted), parts in groups.items():
+        weights = [one.std_error**-2 for one in parts]
+        total, n_parts = sum(weights), len(parts)
+        if n_parts < 2:
+            continue
+        pairs = list(zip(weights, (one.effect for one in parts), strict=True))
+        mean = sum(weight * effect for weight, effect in pairs) / total
+        q = sum(weight * (effect - mean) ** 2 for weight, effect in pairs)
+        scale = total - sum(weight**2 for weight in weights) / total
+        tau = math.sqrt(max(q - (n_parts - 1), 0.0) / scale)
+        notes.append(
+            Note(
+                f"{metric}{', adjusted' * adjusted}, {arm} by {name}: Cochran's Q = {q:.3g} of "
+                f"{n_parts} effects, which differ with a standard deviation of τ = {tau:.3g}."
+            )
+        )
+    return notes
+
+
+def look_notes(look: Look | None, level: float, n_folders: int, *, has_tests: bool) -> list[Note]:
+    """What intervals and p-values hold over, where there are several looks or folders.
+
+    Args:
+        look: Which of several looks it is; None for one.
+        level: The confidence level.
+        n_folders: How many folders there are.
+        has_tests: Whether heterogeneity was tested.
+    """
+    if look is None:
+        text = (
+            "Repeated looks as folders arrive are not accounted for. If there are any, use look "
+            "(--look 3/8) or anytime (--anytime UNITS)."
+        )
+        return [Note(text, Weight.SCOPE)] if n_folders > 1 else []
+    notes = [Note(look.in_words(1 - level), Weight.SCOPE)]
+    if has_tests:
+        notes.append(Note("Heterogeneity tests hold for one look.", Weight.SCOPE))
+    return notes
 
 
 def sorted_notes(notes: Iterable[Note]) -> dict[Weight, tuple[str, ...]]:

@@ -85,7 +85,7 @@ class Calibration:
     ) -> None:
         self.rows, self.sizes, self.unit_noise = rows, profiles.sizes, noise
         self.sums = sums = PublishedSums(readings, profiles, -noise.origin)
-        ridge = sum_ridge(sums, noise.variance) if ridge is None else ridge
+        ridge = sum_ridge(sums.variances, noise.variance) if ridge is None else ridge
         self.solver = SumSolver(sums.design, profiles.sizes, ridge)
         self.gaps = times(rows.sums, sums.design) - sums.values
         self._squares = None
@@ -177,17 +177,14 @@ def _known_means(
         return None
     sizes, tiny = np.maximum(profiles.sum_cells(profiles.sizes), 1.0), np.finfo(float).tiny
     precision = np.asarray(sizes / max(noise.variance, tiny))
-    total = precision * profiles.sum_cells(whole.sums) / sizes
+    each = precision * profiles.sum_cells(whole.sums) / sizes
+    drawn = np.broadcast_shapes(each.shape[:-2], *(one.value.shape[:-3] for one in of_cells))
+    total = np.broadcast_to(each, (*drawn, *each.shape[-2:])).copy()
     for one in of_cells:
-        known = sizes**2 / max(one.variance, tiny)
-        precision = precision + known
-        total = total + known * (one.value[..., 0, :] / sizes - noise.origin)
+        first = profiles.starts[one.folder]
+        own = slice(first, first + one.value.shape[-3])  # the clusters of its folder
+        known = sizes[..., own, :] ** 2 / max(one.variance, tiny)
+        precision[..., own, :] += known
+        means = one.value[..., 0, :] / sizes[..., own, :] - noise.origin
+        total[..., own, :] += known * means
     return np.asarray(total / precision), 1 / precision
-
-
-def public_ridge(
-    readings: Sequence[SumReading], profiles: Profiles, noise: RowNoiseBound
-) -> FloatArray:
-    """W/v̄ of a metric, by which its sums are weighed against rows."""
-    sums = PublishedSums(readings, profiles, -noise.origin)
-    return sum_ridge(sums, noise.variance)

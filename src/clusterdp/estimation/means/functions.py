@@ -27,7 +27,7 @@ from clusterdp.channels.priors import learn_priors, with_every_outcome
 from clusterdp.errors import ParameterError, did_you_mean
 from clusterdp.estimation.means.responses import ResponseValues
 from clusterdp.estimation.means.spread import RowNoiseBound
-from clusterdp.estimation.means.sums import of_fold
+from clusterdp.estimation.means.sums import of_fold, public_ridge
 from clusterdp.estimation.reading.request import EstimateRequest
 from clusterdp.mechanisms.draw import ReleasedQuestion
 from clusterdp.mechanisms.mechanism import Mechanism
@@ -100,6 +100,38 @@ class CategoryFunction(NamedTuple):
         return CategoryFunction(
             f"{self.name}-{factor:.4g}*{other.name}", values, combination, constant
         )
+
+    def in_space(self, own: Categories, other: Categories) -> CategoryFunction:
+        """The same function of other categories, as another folder has them.
+
+        A weighted sum of declared metrics is the same sum there, on any grid.
+        Any other function goes by the values of outcomes.
+
+        Raises:
+            ParameterError: If the other categories do not have it.
+        """
+        if own == other:
+            return self
+        if self.combination is not None:
+            names, places = list(map(str, other.declared.metrics)), np.flatnonzero(self.combination)
+            used = [str(own.declared.metrics[place]) for place in places]
+            if undeclared := sorted(set(used) - set(names)):
+                raise ParameterError(f"{self.name} needs {undeclared[0]}, which is not declared")
+            combination = np.zeros(len(names))
+            combination[[names.index(name) for name in used]] = self.combination[places]
+            values = combination @ other.metric_values() + self.constant
+            return CategoryFunction(self.name, values, combination, self.constant)
+        order = [other.declared.names.index(name) for name in own.declared.names]
+        ours, theirs = own.outcome_values(), other.outcome_values()[order]
+        if own.grids != other.grids:
+            raise ParameterError(f"{self.name} needs numbers that were rounded to the same grid")
+        keys, wanted = (
+            list(map(tuple, np.nan_to_num(one, nan=np.inf).T.tolist())) for one in (ours, theirs)
+        )
+        known = dict(zip(keys, self.values.tolist(), strict=True))
+        if not set(wanted) <= set(known):
+            raise ParameterError(f"{self.name} has no value for some outcome combinations")
+        return CategoryFunction(self.name, np.array([known[key] for key in wanted]), None)
 
     def outcomes(self, space: Categories) -> tuple[str, ...]:
         """The outcomes that it changes with, where all others stay; all, if none does so alone."""
@@ -231,6 +263,7 @@ class DecodedFunction:
         readings: Published sums that determine it; none for rows only.
         noise: What is public of the noise of a row.
         breakdowns: The columns of each breakdown whose groups have totals that are used.
+        row_noise: v̄ of the rows that each sum is weighed against, if it is not that of `noise`.
     """
 
     name: str
@@ -238,6 +271,13 @@ class DecodedFunction:
     readings: tuple[SumReading, ...]
     noise: RowNoiseBound
     breakdowns: frozenset[frozenset[str]]
+    row_noise: tuple[float, ...] | None = None
+
+    @property
+    def ridge(self) -> FloatArray:
+        """W/v̄, by which sums are weighed against rows."""
+        each = self.noise.variance if self.row_noise is None else self.row_noise
+        return public_ridge(self.readings, each)
 
     @classmethod
     def from_question(

@@ -228,10 +228,16 @@ def read_answers(
 def _strata(counted: ResponseCounts, asked: BoolArray, profiles: Profiles) -> IntArray:
     """The stratum of each profile; axes `[profile]`."""
     n_profiles = len(profiles.cells)
-    share = (counted.counts @ asked) / counted.counts.sum()
+    folders = np.zeros(n_profiles, np.int64) if profiles.folders is None else profiles.folders
+    # Folders may ask other shares of their units.
+    of_entries, n_folders = folders[counted.profiles], len(profiles.starts)
+    n_units = np.bincount(of_entries, counted.counts, n_folders)
+    n_asked = np.bincount(of_entries, counted.counts * asked, n_folders)
+    share = (n_asked / np.maximum(n_units, 1))[folders]
     expected = share * np.bincount(counted.profiles, counted.counts, n_profiles)
     strata, left, offset = np.zeros(n_profiles, np.int64), np.ones(n_profiles, np.bool_), 0
-    for keys in (np.arange(n_profiles), profiles.cells, profiles.arms):
+    of_folders = folders * profiles.shape[1] + profiles.arms
+    for keys in (np.arange(n_profiles), profiles.cells, of_folders, profiles.arms):
         enough = np.bincount(keys, expected * left) >= ENOUGH_ASKED
         chosen = left & enough[keys]
         strata[chosen] = offset + keys[chosen]

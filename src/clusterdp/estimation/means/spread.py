@@ -190,7 +190,7 @@ class PublishedSquares:
             # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
             some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
             off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some
-            ridge = sum_ridge(found, min(noise.square_variance, off))
+            ridge = sum_ridge(found.variances, min(noise.square_variance, off))
             self._solver = SumSolver(found.design, profiles.sizes, ridge)
             self._values, self._variances = found.values, found.variances
             chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))

@@ -65,10 +65,13 @@ def sum_design(readings: Sequence[SumReading], profiles: Profiles) -> csr_array:
     n_profiles, offsets = len(profiles.cells), np.cumsum([0, *n_sums(readings)])
     if not readings:
         return csr_array((n_profiles, 0))
-    weights = [one.weights.ravel()[profiles.cells] for one in readings]
-    columns = [_places(one, profiles) for one in readings]
+    folders = {one.folder: profiles.of_folder(one.folder) for one in readings}
+    own = [folders[one.folder] for one in readings]
+    pairs = list(zip(readings, own, strict=True))
+    weights = [one.weights.ravel()[mine.cells] for one, (_, mine) in pairs]
+    columns = [_places(one, mine) for one, (_, mine) in pairs]
     placed = [offset + column for offset, column in zip(offsets, columns, strict=False)]
-    rows = np.tile(np.arange(n_profiles), len(readings))
+    rows = np.concatenate([places for places, _ in own])
     entries = np.concatenate(weights).astype(np.float64)
     return csr_array((entries, (rows, np.concatenate(placed))), shape=(n_profiles, offsets[-1]))
 
@@ -129,10 +132,18 @@ class SumSolver:
         return np.asarray(self._factors.solve(flat.T).T.reshape(right.shape))
 
 
-def sum_ridge(sums: PublishedSums, unit_noise: float) -> FloatArray:
-    """W/v̄; rows without noise count for next to everything."""
-    least = np.maximum(unit_noise, _LEAST_NOISE * sums.variances)
-    return np.divide(sums.variances, least, out=np.zeros_like(least), where=least > 0)
+def sum_ridge(variances: FloatArray, unit_noise: float | FloatArray) -> FloatArray:
+    """W/v̄, from variances of sums; rows without noise count for next to everything."""
+    least = np.maximum(unit_noise, _LEAST_NOISE * variances)
+    return np.divide(variances, least, out=np.zeros_like(least), where=least > 0)
+
+
+def public_ridge(readings: Sequence[SumReading], unit_noise: float | Sequence[float]) -> FloatArray:
+    """The same of some sums; v̄ is that of each reading, or of all."""
+    sizes = n_sums(readings)
+    each = np.broadcast_to(np.asarray(unit_noise, np.float64), len(readings))
+    variances = np.array([one.variance for one in readings], np.float64)
+    return sum_ridge(np.repeat(variances, sizes), np.repeat(each, sizes))
 
 
 class WeightedSums(NamedTuple):

@@ -12,6 +12,7 @@ every arm's effect is on the same people. Clusters that lack an arm have weight 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -173,6 +174,24 @@ def weigh(  # noqa: PLR0913 - how cells are weighed
         lone_factors=np.ones(found.shape[-2:]),
         compared=np.ones(found.shape[-2], dtype=np.bool_),
     )
+
+
+def by_inverse_variance(
+    whole: CellWeights, parts: Sequence[tuple[CellWeights, float]]
+) -> CellWeights:
+    """Weights of several folders, each of which counts by the inverse of its variance.
+
+    Args:
+        whole: Weights of all cells, which stay if no folder has a variance.
+        parts: Weights within each folder, and the variance of its effect.
+    """
+    known = [(part, 1 / variance) for part, variance in parts if 0 < variance < np.inf]
+    if not known:
+        return whole
+    total = sum(precision for _, precision in known)
+    shares = [precision / total * np.nan_to_num(part.shares) for part, precision in known]
+    pooled = np.any([part.pooled for part, _ in known], axis=0)
+    return replace(whole, shares=np.sum(shares, axis=0), pooled=pooled)
 
 
 def arm_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:

@@ -48,8 +48,8 @@ from clusterdp.channels import Channel
 from clusterdp.estimation.effects.effect import FEW_UNITS, Effect
 from clusterdp.estimation.effects.intervals import ArmPair, ArmValue, EffectInterval
 from clusterdp.estimation.effects.notes import Note
-from clusterdp.estimation.means.calibration import public_ridge
 from clusterdp.estimation.means.functions import CategoryFunction, channel_priors
+from clusterdp.estimation.means.pooled import stacked_outputs
 from clusterdp.estimation.means.responses import CellMoments, ResponseValues, read_answers
 from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.weights import CellWeights, arm_variances
@@ -239,6 +239,13 @@ def question_product(
     rows: QuestionRows, above: CategoryFunction, below: CategoryFunction
 ) -> ProductBounds:
     """What the rows of a question count as in the product of two functions of its category."""
+    if rows.folders:
+        pairs = zip(rows.of_folders(above), rows.of_folders(below), strict=True)
+        every = [question_product(one, first, second) for (one, first), (_, second) in pairs]
+        least = stacked_outputs([one for one, _ in every])
+        if all(one is other for one, other in every):
+            return least, least
+        return least, stacked_outputs([one for _, one in every])
     assert rows.question.channel is not None  # noqa: S101 - there are rows
     priors = channel_priors(rows.question, rows.request.layout)
     return product_bounds(above, below, rows.question.channel, priors)
@@ -272,8 +279,7 @@ def shared_data(
             side = source.decode(above.minus(-multiple, below))
             noise = joint_noise(first.outputs, second.outputs, product, multiple)
             every.append(replace(side, outputs=side.outputs._replace(noise=noise)))
-    ridge = public_ridge(third.readings, source.rows.profiles, third.noise)
-    data = [MetricData(one, source.rows, source.request, ridge) for one in every]
+    data = [MetricData(one, source.rows, source.request, third.ridge) for one in every]
     return data, factor
 
 

@@ -33,9 +33,10 @@ from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means
 from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
+from clusterdp.estimation.means.pooled import pooled_function
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
-from clusterdp.estimation.means.weights import CellWeights, weigh
+from clusterdp.estimation.means.weights import CellWeights, by_inverse_variance, weigh
 from clusterdp.estimation.reading.clusters import inverted_cluster_notes
 from clusterdp.estimation.reading.covariates import RowsBySegment
 from clusterdp.estimation.reading.profiles import ResponseCounts, spread_cells
@@ -117,15 +118,37 @@ class QuestionRows(NamedTuple):
         question: What is published of some outcomes, rows among it.
         rows: These rows as counts.
         request: What to estimate, for any metric.
+        folders: The same question of each folder, where several are estimated together; then
+            `question` is that of the first.
+        folder: What the folder is called; nothing where there is one.
     """
 
     question: ReleasedQuestion
     rows: RowCounts
     request: EstimateRequest
+    folders: tuple[QuestionRows, ...] = ()
+    folder: str = ""
 
     def decode(self, function: CategoryFunction) -> DecodedFunction:
-        """What the question shows about a function of its category."""
-        return DecodedFunction.from_question(function, self.question, self.request)
+        """What the question shows about a function of its category.
+
+        Raises:
+            ParameterError: If it does not identify it, or that of another folder does not.
+        """
+        if not self.folders:
+            return DecodedFunction.from_question(function, self.question, self.request)
+        parts = [rows.decode(own) for rows, own in self.of_folders(function)]
+        return pooled_function(parts, [one.request.layout.n_units for one in self.folders])
+
+    def of_folders(
+        self, function: CategoryFunction
+    ) -> Iterator[tuple[QuestionRows, CategoryFunction]]:
+        """The question of each folder, and the function of its categories."""
+        for one in self.folders:
+            try:
+                yield one, function.in_space(self.question.space, one.question.space)
+            except ParameterError as error:
+                raise ParameterError(f"{error} in {one.folder}.") from None
 
     def read(self, *functions: CategoryFunction) -> list[MetricData]:
         """The rows as some functions read them."""
@@ -222,6 +245,7 @@ class MetricData:
     ) -> None:
         self.decoded, self.rows, self.request = decoded, rows, request
         whole = ProfileSums.from_rows(rows.whole, rows.profiles, decoded.outputs)
+        ridge = decoded.ridge if ridge is None else ridge
         self.calibration = Calibration(decoded.readings, rows.profiles, whole, decoded.noise, ridge)
 
 
@@ -349,14 +373,29 @@ class SegmentData:
         request = self.whole.request
         # A group that has totals of its own is calibrated best with the weights of these.
         as_totals = frozenset(name for name, _ in self.segment) in self.whole.decoded.breakdowns
-        return weigh(
-            self.moments.sizes,
-            request.layout,
-            arms,
-            request.estimator,
-            as_totals=as_totals,
-            factors=self.factors,
-        )
+
+        def weights(sizes: IntArray) -> CellWeights:
+            return weigh(
+                sizes,
+                request.layout,
+                arms,
+                request.estimator,
+                as_totals=as_totals,
+                factors=self.factors,
+            )
+
+        whole = weights(self.moments.sizes)
+        if not request.by_precision:
+            return whole
+        parts = []
+        for own in np.split(np.arange(len(whole.sizes)), self.profiles.starts[1:]):
+            sizes = np.zeros_like(self.moments.sizes)
+            sizes[own] = self.moments.sizes[own]
+            part = weights(sizes)
+            if self.are_known(arms, part):
+                variance = float(self.pair_means(arms, part).means.variances.sum())
+                parts.append((part, variance))
+        return by_inverse_variance(whole, parts)
 
     def notes(self, effects: list[Effect]) -> Iterator[Note]:
         """Remarks on the effects of a segment."""

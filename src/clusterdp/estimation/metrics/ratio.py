@@ -25,7 +25,6 @@ from clusterdp._arrays import FloatArray
 from clusterdp.estimation.effects.effect import Effect, segment_label
 from clusterdp.estimation.effects.intervals import Limits, quantile, ratio_set
 from clusterdp.estimation.effects.notes import Note, Weight
-from clusterdp.estimation.means.calibration import public_ridge
 from clusterdp.estimation.means.functions import (
     CategoryFunction,
     DecodedFunction,
@@ -219,8 +218,7 @@ class RatioData:
             self.data, self.factor = shared_data(above, below, products, source, ridge_of)
             return
         both = [source.decode(one) for one in (above, below)]  # each is refused by its own name
-        public = source.decode(ridge_of)
-        ridge = public_ridge(public.readings, source.rows.profiles, public.noise)
+        ridge = source.decode(ridge_of).ridge
 
         def read(decoded: DecodedFunction) -> MetricData:
             return MetricData(decoded, source.rows, source.request, ridge)

@@ -9,7 +9,7 @@ counted by. All else it needs is the same for all rows of an entry.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -48,6 +48,8 @@ _ROWS_OF_CLASSES = 100_000
 MISSING = 0
 # Rows that are worked on at once: what is computed for them stays small.
 _ROWS_TOGETHER = 2**18
+# The columns of a regression, and the values of each covariate as a few classes.
+Regressors = tuple[tuple[FloatArray | BoolArray, ...], dict[str, CodeArray]]
 # No column of a user has this name.
 _GROUP = "__clusterdp_group"
 
@@ -98,9 +100,7 @@ def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str,
             )
 
 
-def read_covariates(
-    rows: pl.DataFrame, covariates: tuple[str, ...]
-) -> tuple[tuple[FloatArray | BoolArray, ...], dict[str, CodeArray]]:
+def read_covariates(rows: pl.DataFrame, covariates: tuple[str, ...]) -> Regressors:
     """The columns of a regression, and the values of each covariate as a few classes.
 
     A number is one column. A category is an indicator of each value but the most frequent. Where
@@ -132,6 +132,24 @@ def read_covariates(
             )
         regressors += terms
     return tuple(regressors), classes
+
+
+def read_regressors(every: Sequence[pl.DataFrame], covariates: tuple[str, ...]) -> list[Regressors]:
+    """The columns of a regression over the rows of several folders, folder by folder."""
+    import polars as pl
+
+    if len(every) == 1:
+        return [read_covariates(every[0], covariates)]
+    parts = [with_text(one.select(columns(covariates))) for one in every]
+    rows = pl.concat(parts, how="vertical_relaxed")
+    ends = np.cumsum([len(one) for one in every])[:-1]
+    regressors, classes = read_covariates(rows, covariates)
+    split: list[Any] = [np.split(one, ends) for one in regressors]
+    grouped = {name: np.split(one, ends) for name, one in classes.items()}
+    return [
+        (tuple(one[place] for one in split), {name: one[place] for name, one in grouped.items()})
+        for place in range(len(every))
+    ]
 
 
 def is_number(kind: pl.DataType) -> bool:
@@ -271,24 +289,21 @@ class RowsBySegment:
     def from_rows(
         cls,
         rows: pl.DataFrame,
+        known: Regressors,
         request: EstimateRequest,
         profiling: Profiling,
         every: list[ProfiledRows],
     ) -> list[Self]:
-        """The rows as each question reads them, see `by_question`; of one fold if it is held out.
+        """The rows as each question reads them, see `by_question`.
 
         Args:
-            rows: All rows, in their order.
+            rows: All rows, in their order; of one fold if it is held out.
+            known: The columns of the regression.
             request: What to segment by and to adjust for.
             profiling: What profiles follow from.
             every: Counted rows, question by question.
-
-        Raises:
-            DataError: If nothing is known of a covariate.
-            ParameterError: If a covariate has too many categories.
         """
-        release, rows = profiling.release, profiling.held_out(rows)
-        regressors, classes = read_covariates(rows, request.covariates)
+        release, (regressors, classes) = profiling.release, known
         numbers = frozenset(name for name in request.covariates if is_number(rows.schema[name]))
         names = (*profiling.names, *answer_columns(release))
         values, groups = group_rows(rows, names)  # rows by what decides their entry

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,6 +40,8 @@ class Profiles:
         folds: The fold of each; None where there is one.
         groups: The group of each, for every breakdown that sums are published of.
         assigned: The group that was assigned to an arm as a whole; None if units were.
+        folders: The folder of each, where several are estimated together; None where there is one.
+        starts: The first cluster of each folder.
     """
 
     cells: IntArray
@@ -48,6 +50,8 @@ class Profiles:
     folds: IntArray | None
     groups: Mapping[tuple[str, ...], IntArray]
     assigned: IntArray | None = None
+    folders: IntArray | None = None
+    starts: tuple[int, ...] = (0,)
 
     @classmethod
     def from_layout(cls, layout: Layout) -> Profiles:
@@ -74,7 +78,18 @@ class Profiles:
             folds=None if self.folds is None else self.folds[places],
             groups={by: groups[places] for by, groups in self.groups.items()},
             assigned=None if self.assigned is None else self.assigned[places],
+            folders=None if self.folders is None else self.folders[places],
+            starts=self.starts,
         )
+
+    def of_folder(self, folder: int) -> tuple[IntArray, Profiles]:
+        """The places of a folder's profiles, and these with cells as in the folder itself."""
+        if self.folders is None:
+            return np.arange(len(self.cells)), self
+        places = np.flatnonzero(self.folders == folder)
+        chosen = self.chosen(places)
+        cells = chosen.cells - self.starts[folder] * self.shape[1]
+        return places, replace(chosen, cells=cells, folders=None)
 
     def sum_cells(self, terms: FloatArray | IntArray) -> FloatArray:
         """Sums over the profiles of each cell; from `[..., profile]` to `[..., cluster, arm]`."""

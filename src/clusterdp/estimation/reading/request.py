@@ -100,6 +100,7 @@ class EstimateRequest(NamedTuple):
         covariates: The columns to adjust for.
         exposure: The exposure; None without one.
         inversion: What units count by noisy labels, where clusters are private.
+        by_precision: Whether folders count by the precision of their effects, not by their units.
     """
 
     layout: Layout
@@ -114,6 +115,7 @@ class EstimateRequest(NamedTuple):
     covariates: tuple[str, ...] = ()
     exposure: ExposureRequest | None = None
     inversion: ClusterInversion = PUBLIC_CLUSTERS
+    by_precision: bool = False
 
     def check(self, randomization_unit: str | None) -> None:
         """Raise a ParameterError if what is asked for does not go together, or with the release."""

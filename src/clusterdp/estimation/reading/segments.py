@@ -13,7 +13,13 @@ from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.effects.effect import Segment
 from clusterdp.estimation.effects.notes import Note
 from clusterdp.estimation.reading._leaks import ColumnCounts, check_leaks
-from clusterdp.estimation.reading.covariates import RowsBySegment, check_covariates, is_number
+from clusterdp.estimation.reading.covariates import (
+    Regressors,
+    RowsBySegment,
+    check_covariates,
+    is_number,
+    read_regressors,
+)
 from clusterdp.estimation.reading.profiles import (
     PROFILE,
     ProfiledRows,
@@ -93,36 +99,70 @@ class RowCounts:
         return [((), self.whole), *self.segments]
 
 
-def read_rows(release: Release, request: EstimateRequest) -> list[RowCounts]:
-    """Counts of the rows of a release, question by question.
+def read_rows(
+    releases: Sequence[Release], requests: Sequence[EstimateRequest]
+) -> list[list[RowCounts]]:
+    """Counts of the rows of releases, each question by question.
 
     The rows are read once, however many questions and segments there are.
 
     Args:
-        release: A release of rows.
-        request: What to segment by, and which published sums are used.
+        releases: Releases of rows.
+        requests: What to segment by, and which published sums are used, for each release.
 
     Raises:
-        DataError: If the analyst's table does not fit the release.
+        DataError: If the analyst's table does not fit a release.
         ParameterError: If there is no such column to segment by or to adjust for.
     """
-    profiling = Profiling(release, request)
-    public = profiling.names
-    if request.exposure is not None and request.exposure.place is None:
-        public = (*public, request.exposure.name)
-    tables, rows, size = _pass_rows(release, request, public)
-    for question, counted_rows in zip(release.questions, tables, strict=True):
-        check_whole(counted_rows[0], release, question)
-    _check_number(tables[0], request.known)
-    joined = None if size is None else _joined_notes(tables[0], release, size, request)
-    every = [ProfiledRows(profiling, held[0]) for held in tables]
-    covariates: Sequence[RowsBySegment | None] = [None] * len(tables)
-    if rows is not None:
-        covariates = RowsBySegment.from_rows(rows, request, profiling, every)
-    of_questions = zip(release.questions, tables, every, covariates, strict=True)
-    return [
-        replace(_question_counts(release, request, *one), joined=joined) for one in of_questions
-    ]
+    pairs = list(zip(releases, requests, strict=True))
+    every = [FolderRows(*pair) for pair in pairs]
+    joined = _joined_notes(every)
+    regressors = [one.rows for one in every if one.rows is not None]
+    known = (
+        read_regressors(regressors, requests[0].covariates) if regressors else [None] * len(every)
+    )
+    return [one.counts(joined, adjusted) for one, adjusted in zip(every, known, strict=True)]
+
+
+class FolderRows:
+    """The rows of a release, counted once, as its questions are going to read them.
+
+    Attributes:
+        release: The release.
+        request: What to segment by.
+        tables: Rows counted as each question reads them, by each of the finest dimensions.
+        rows: The rows themselves in their order, if anything is adjusted for.
+        size: What the analyst's table has; None without a table.
+    """
+
+    def __init__(self, release: Release, request: EstimateRequest) -> None:
+        self.release, self.request = release, request
+        self._profiling = Profiling(release, request)
+        public = self._profiling.names
+        if request.exposure is not None and request.exposure.place is None:
+            public = (*public, request.exposure.name)
+        self.tables, rows, self.size = _pass_rows(release, request, public)
+        for question, counted_rows in zip(release.questions, self.tables, strict=True):
+            check_whole(counted_rows[0], release, question)
+        _check_number(self.tables[0], request.known)
+        self.rows = None if rows is None else self._profiling.held_out(rows)
+
+    def counts(self, joined: list[Note] | None, known: Regressors | None) -> list[RowCounts]:
+        """The rows as each question reads them.
+
+        Args:
+            joined: What the analyst's table and the rows lack of each other.
+            known: The columns of a regression; None if nothing is adjusted for.
+        """
+        release, request = self.release, self.request
+        every = [ProfiledRows(self._profiling, held[0]) for held in self.tables]
+        covariates: Sequence[RowsBySegment | None] = [None] * len(every)
+        if self.rows is not None and known is not None:
+            covariates = RowsBySegment.from_rows(self.rows, known, request, self._profiling, every)
+        of_questions = zip(release.questions, self.tables, every, covariates, strict=True)
+        return [
+            replace(_question_counts(release, request, *one), joined=joined) for one in of_questions
+        ]
 
 
 def _pass_rows(
@@ -227,28 +267,34 @@ def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of
     )
 
 
-def _joined_notes(
-    tables: list[pl.DataFrame], release: Release, size: TableNumbers, request: EstimateRequest
-) -> list[Note]:
+def _joined_notes(every: Sequence[FolderRows]) -> list[Note] | None:
     """What rows and the analyst's table lack of each other, from counts of joined rows.
+
+    None without a table.
 
     Raises:
         DataError: If they have no id in common.
     """
+    first, sizes = every[0], [one.size for one in every if one.size is not None]
+    if not sizes:
+        return None
 
     def n_matched(counts: pl.DataFrame) -> int:
         return int(counts.filter(MATCHED)[COUNT].sum())
 
-    if n_matched(tables[0]) == 0:
+    matched = sum(n_matched(one.tables[0][0]) for one in every)
+    if matched == 0:
         raise DataError(
-            f"Column {request.on or release.columns.unit!r} of the segments table and the release "
-            "have no id in common. Fix: use the same ids in both."
+            f"Column {first.request.on or first.release.columns.unit!r} of the segments table and "
+            "the release have no id in common. Fix: use the same ids in both."
         )
     n_nulls = {
-        name: n_matched(_without(holding(tables, (name,)), (name,)))
-        for name in dimension_columns(request.known)
+        name: sum(n_matched(_without(holding(one.tables[0], (name,)), (name,))) for one in every)
+        for name in dimension_columns(first.request.known)
     }
-    return join_notes(size, release.layout.n_units, n_matched(tables[0]), n_nulls)
+    n_ids, n_without, n_repeated = map(sum, zip(*sizes, strict=True))
+    n_units = sum(one.release.layout.n_units for one in every)
+    return join_notes((n_ids, n_without, n_repeated), n_units, matched, n_nulls)
 
 
 def _without(table: pl.DataFrame, dimension: tuple[str, ...]) -> pl.DataFrame:

@@ -29,6 +29,8 @@ from clusterdp.document.scales import Interval, Linear
 from clusterdp.document.text import Column
 from clusterdp.estimation.effects.effect import Effect, plain_label
 from clusterdp.estimation.effects.findings import ArmDistribution, Findings
+from clusterdp.estimation.effects.intervals import quantile
+from clusterdp.estimation.effects.looks import nominal_level
 from clusterdp.estimation.report import sentences, tables
 from clusterdp.estimation.report.forest import filter_tables
 from clusterdp.estimation.report.tables import MetricNumbers, lift_ci_text, lift_text
@@ -38,6 +40,8 @@ _DOCUMENT = "clusterdp.document"
 _MOST_LINES = 4
 # Segments whose distributions have a table of their own.
 _MOST_SEGMENTS = 50
+# Boundaries of more standard errors are not drawn.
+_MOST_REACH = 8.0
 
 
 def report_page(estimate: Findings) -> str:
@@ -61,6 +65,7 @@ def _document(estimate: Findings) -> Document:
         Section("Overall effects", overall, "effects"),
         Section("Distributions", distributions, "distributions"),
         *_segments(estimate),
+        Section("Looks", _looks(estimate), "looks"),
         Section("Checks", _checks(estimate), "checks"),
         Section("Method and limits", _method(estimate), "method"),
         Section("Cite and repeat", _origin(estimate), "cite"),
@@ -267,6 +272,35 @@ def _segments(estimate: Findings) -> list[Section]:
             parts.append(Table("Heterogeneity tests", tables.heterogeneity_rows(estimate)))
         sections.append(Section(part.title, [*parts, part], part.key))
     return sections
+
+
+def _looks(estimate: Findings) -> list[Part | Section]:
+    """The boundary that effects must cross to be significant, at every look."""
+    if estimate.look is None:
+        return []
+    alpha = 1 - estimate.level
+    kind, places, reaches = estimate.look.boundary(alpha)
+    now = quantile(nominal_level(estimate.look, estimate.level))
+    shown = reaches <= _MOST_REACH
+    single = np.full(int(shown.sum()), quantile(estimate.level))
+    lines = [
+        ChartLine("over all looks", places[shown].tolist(), reaches[shown].tolist()),
+        ChartLine("a single look", places[shown].tolist(), single.tolist()),
+    ]
+    drawing = line_chart(
+        lines,
+        Axis(kind, Linear.over([float(places[0]), float(places[-1])])),
+        Axis("SEs from zero", Linear.over([0.0, *reaches[shown].tolist()])),
+        title="How far from zero an effect is significant",
+        description=f"{now:.2f} standard errors now.",
+    )
+    rows = [("effect", "SEs from zero", "needed now")]
+    for one in sentences.reported_overall(estimate):
+        if one.interval is None and one.std_error > 0:
+            distance = abs(one.effect) / one.std_error
+            rows.append((_label(estimate, one), f"{distance:.2f}", f"{now:.2f}"))
+    caption = f"An effect beyond the upper line is significant. Now that is {now:.2f} SEs."
+    return [Paragraph(estimate.look.in_words(alpha)), Chart(drawing, caption), Table("Now", rows)]
 
 
 def _checks(estimate: Findings) -> list[Part]:
