@@ -328,8 +328,8 @@ def rows_of(tasks: list[Task]) -> tuple[list[Row], list[Row]]:
 def lines(found: Replicates) -> list[Line]:
     """A line for each kind of effects."""
     return [
-        _line((*found.what, kind), *of_kind, found.clips)
-        for kind, *of_kind in zip(
+        _line((*found.what, kind), private, plain, predicted, found.clips)
+        for kind, private, plain, predicted in zip(
             found.kinds, found.private, found.plain, found.predicted, strict=False
         )
     ]

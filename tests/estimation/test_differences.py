@@ -87,7 +87,8 @@ def test_segments_and_their_differences(
         found = []
         for parts in (segments, groups):
             rest = compare_segments(parts, release.calibration, "rest", 0.95)
-            found += [one.p_value for one in (*rest.effects, *rest.tests)]
+            found += [one.p_value for one in rest.effects]
+            found += [one.p_value for one in rest.tests]
         compared = compare_segments(segments, release.calibration, "pairs", 0.95)
         pairs = with_families(compared.effects, VARYING)
         found += [one.p_value for one in pairs]

@@ -274,11 +274,11 @@ def to_interval(effect: Effect, numbers: MetricNumbers, level: float, label: str
     low, high = effect.ci(level)
     told = f"{numbers.effect(shown_effect(effect))} {numbers.interval(effect, level)}"
     is_muted = not is_significant(effect, level)
-    plain = (factor * effect.effect, factor * low, factor * high)
-    if effect.shrunken is None:
-        return Interval(label, *plain, told, is_muted=is_muted)
-    shrunken = (factor * end for end in effect.shrunken[:3])
-    return Interval(label, *shrunken, told, outer=plain[1:], is_muted=is_muted)
+    shown, outer = (effect.effect, low, high), None
+    if effect.shrunken is not None:
+        shown, outer = effect.shrunken[:3], (factor * low, factor * high)
+    estimate, low, high = (factor * number for number in shown)
+    return Interval(label, estimate, low, high, told, outer=outer, is_muted=is_muted)
 
 
 def heterogeneity_name(estimate: Findings, test: SegmentTest, joint: str) -> str:
