@@ -183,9 +183,10 @@ class Balance:
                 )
         for one in batches:
             if one.manifest_sha256 and one.manifest_sha256 not in manifests:
+                kept = ". It was withdrawn: a copy will do" if one.is_withdrawn else ""
                 return (
                     "a batch continues all earlier batches, and these lack the one published at "
-                    f"{one.folder}. Fix: add --continues {one.folder}"
+                    f"{one.folder}{kept}. Fix: add --continues {one.folder}"
                 )
         return None
 

@@ -20,7 +20,7 @@ import msgspec
 
 from clusterdp.errors import LedgerError
 from clusterdp.ledger._encryption import Encryption, unencrypted_error
-from clusterdp.ledger._store import RANDOMIZING, LedgerStore, Secrets
+from clusterdp.ledger._store import RANDOMIZING, WITHDRAWN, LedgerStore, Secrets
 from clusterdp.ledger.balance import Balance, normalize_population, population_problem
 from clusterdp.ledger.history import (
     describe_opening,
@@ -38,7 +38,7 @@ from clusterdp.ledger.reservation import (
     secrets_problem,
     worker_name,
 )
-from clusterdp.ledger.statement import Statement, ending_command
+from clusterdp.ledger.statement import Statement, ending_command, withdrawn_in_words
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.rows.keys import ReleaseKey
 
@@ -380,6 +380,43 @@ class Ledger:
             LedgerError: If there is no such release, it is finished, or it may have drawn noise.
         """
         return self._give_up(release_id, "cancel", reason)
+
+    def withdraw(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
+        """Record that a published folder is not to be used any more. Its budget stays spent.
+
+        Files stay where they are. A batch still has to name the folder among those it continues.
+
+        Args:
+            release_id: Its id.
+            reason: One line that the ledger keeps.
+
+        Returns:
+            The release as it is now.
+
+        Raises:
+            LedgerError: If there is no such release, it is not published, or it was withdrawn.
+        """
+        content = describe_reason(reason)
+        with self._store.writing() as transaction:
+            record = self._record(transaction, release_id)
+            if record.status != "committed" or record.is_withdrawn:
+                state = "withdrawn" if record.is_withdrawn else record.status
+                raise LedgerError(
+                    f"release {release_id} is {state}: only a published one can be withdrawn"
+                )
+            transaction.append(event=WITHDRAWN, release_id=release_id, content=content)
+            return self._record(transaction, release_id)
+
+    def problem_of(self, manifest: str) -> str | None:
+        """Why a folder is not to be used: the ledger does not know it, or it was withdrawn.
+
+        Args:
+            manifest: The checksum of its manifest.
+        """
+        for one in self.releases():
+            if one.manifest_sha256 == manifest:
+                return f"it {withdrawn_in_words(one)}" if one.is_withdrawn else None
+        return "no release has the manifest of this folder"
 
     def _check_cancellable(self, record: ReleaseRecord, kept: Secrets | None) -> None:
         """Raise a LedgerError unless a release drew nothing."""
