@@ -6,7 +6,8 @@ import json
 import shutil
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,8 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
+from clusterdp.cli.console import REFUSED
+from clusterdp.engines.base import EngineTable
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.errors import ClusterDPError, DataError, FormatError, LedgerError, ParameterError
 from clusterdp.ledger._store import LedgerStore
@@ -23,10 +26,10 @@ from clusterdp.published.manifest import checksum_of
 from clusterdp.published.verification import APART, verify_folder
 from clusterdp.rows.earlier_ids import BatchIds
 from clusterdp.storage.folder import MANIFEST, UNITS
+from forging import forge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from clusterdp.ledger._store import Transaction
 
@@ -435,3 +438,55 @@ def test_a_withdrawn_batch_still_counts(ledger: Ledger, tmp_path: Path) -> None:
     assert ledger.verify() == []
     with pytest.raises(LedgerError, match="has no release"):
         ledger.withdraw("0" * 32)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_attack_ids_of_a_text_file_are_those_of_a_table(
+    suffix: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """One id that a tool wrote as 1e+05 makes text of a whole column."""
+    publish(ledger, week(99_990), "week1")
+    later = week(100_050).with_columns(user=pl.col("user").cast(pl.String))
+    later = later.with_columns(pl.col("user").replace("100050", "1e+05"))
+    path = tmp_path / f"week2.{suffix}"
+    later.write_csv(path) if suffix == "csv" else later.write_parquet(path)
+    with pytest.raises(DataError, match="has 1 id of week1"):
+        publish(ledger, path, "week2", "week1")
+
+
+def claiming(continues: Any) -> Callable[[dict[str, Any]], object]:
+    """Lets a manifest name other folders."""
+    return lambda content: content["provenance"].update(continues=continues)
+
+
+def test_attack_a_manifest_that_names_other_folders_is_noticed(ledger: Ledger) -> None:
+    """Whoever writes a folder can write its manifest: its ledger and the folders disagree then."""
+    publish(ledger, week(0), "week1")
+    publish(ledger, week(SIZE), "week2", "week1")
+    sound = run("verify", "week2", "--ledger", "budget.db")
+    assert sound.exit_code == 0
+    for claim, problem in {
+        None: "are not those that the manifest names",
+        ("f" * 64,): "are not those that the manifest names",
+        (): "manifest.json is inconsistent",
+        ("f" * 63,): "manifest.json is inconsistent",
+        ("e" * 64, "e" * 64): "manifest.json is inconsistent",
+    }.items():
+        folder = Path("forged")
+        shutil.copytree("week2", folder)
+        forge(folder, claiming(claim))
+        assert problem in str(verify_folder(folder, ["week1"])[-1].problem)
+        assert run("verify", folder, "--ledger", "budget.db").exit_code == REFUSED
+        shutil.rmtree(folder)
+
+
+def test_attack_a_folder_without_ids_says_that_it_continues_one(ledger: Ledger) -> None:
+    publish(ledger, week(0), "totals", mechanism=cdp.noisy_histogram(epsilon=0.5))
+    claim = [checksum_of(read_manifest("totals"))]
+    forge(Path("totals"), claiming(claim))
+    assert "'continues' and 'row_order'" in str(verify_folder("totals", ["totals"])[-1].problem)
+
+
+def test_engines_that_cannot_compare_ids_say_so() -> None:
+    with pytest.raises(ParameterError, match=r"leave out engine spark \(--engine spark\)"):
+        EngineTable.apart_from(cast("Any", None), [])

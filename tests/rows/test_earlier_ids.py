@@ -24,6 +24,7 @@ FORMS = {
     "with zeros": pl.Series(["007", "08", "-09", "0010"]),
     "of floats": pl.Series(["7.0", "8.", "-9.00", "10.0"]),
     "with spaces": pl.Series([" 7", "8 ", "\u00a0-9", "\t10"]),
+    "with signs": pl.Series(["+7", "+8", "-9", "+10"]),
     "wide": pl.Series(["７", "８", "-９", "１０"]),
     "categories": pl.Series(["7", "8", "-9", "10"], dtype=pl.Categorical()),
     "an enum": pl.Series(["7", "8", "-9", "10"], dtype=pl.Enum(["10", "-9", "8", "7"])),
@@ -60,6 +61,14 @@ def test_ids_that_differ_stay_apart(ids: list[str]) -> None:
     one, other = ids
     assert n_repeated(pl.Series([one]), pl.Series([other])) == 0
     assert n_repeated(pl.Series([one, other]), pl.Series([other])) == 1
+
+
+def test_powers_of_ten_are_numbers() -> None:
+    """Some tools write 100000 as 1e+05, and the ids of the whole column are then text."""
+    written = pl.Series(["1e+05", "-2.5E+06", "3e+30", "7"])
+    assert n_repeated(written, pl.Series([100_000, -2_500_000, 7])) == 3
+    assert n_repeated(written, pl.Series([3, 2_500_000])) == 0
+    assert n_repeated(pl.Series(["12e45", "1e05"]), pl.Series(["100000", "120e44"])) == 0
 
 
 def test_counts_are_exact(rng: np.random.Generator) -> None:

@@ -26,6 +26,7 @@ from clusterdp.document.model import Facts, Items, Section, Table
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.statement import folder_problem
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import overview, particulars
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
@@ -94,7 +95,7 @@ def verify_command(
     checks = verify_folder(folder, continues or ())
     sound = all(check.problem is None for check in checks)
     if ledger is not None and sound:
-        problem = Ledger(ledger).problem_of(checksum_of(read_manifest(folder)))
+        problem = folder_problem(checksum_of(read_manifest(folder)), Ledger(ledger).releases())
         checks.append(Check(f"{ledger} has the release", problem))
         sound = problem is None
     said = owners_words(read_manifest(folder)) if sound else []

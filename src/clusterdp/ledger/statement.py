@@ -18,6 +18,8 @@ from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import FRAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from clusterdp.ledger.balance import Balance
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.privacy.accounting import Guarantee
@@ -178,7 +180,16 @@ def withdrawn_in_words(one: ReleaseRecord) -> str:
     return f"was withdrawn by {ended['who']} on {ended['at'][:10]}{why}"
 
 
-def _status_of(one: ReleaseRecord) -> str:
+def folder_problem(manifest: str, releases: Iterable[ReleaseRecord]) -> str | None:
+    """Why a folder is not to be used, by its manifest's checksum: it is unknown, or withdrawn."""
+    for one in releases:
+        if one.manifest_sha256 == manifest:
+            return f"it {withdrawn_in_words(one)}" if one.is_withdrawn else None
+    return "no release has the manifest of this folder"
+
+
+def status_of(one: ReleaseRecord) -> str:
+    """What its last event is called."""
     return "withdrawn" if one.is_withdrawn else _STATUS.get(one.status, one.status)
 
 
@@ -202,7 +213,7 @@ def _cells(one: ReleaseRecord) -> tuple[str, ...]:
         ", ".join(one.terms.outcome_names),
         rounded_up(one.guarantee.epsilon),
         rounded_up(one.guarantee.delta),
-        "unfinished" if one.is_unfinished else _status_of(one),
+        "unfinished" if one.is_unfinished else status_of(one),
         one.who,
     )
 
@@ -240,7 +251,7 @@ def _describe(balance: Balance) -> dict[str, Any]:
 def _describe_release(one: ReleaseRecord) -> dict[str, Any]:
     return {
         "release_id": one.release_id,
-        "status": _status_of(one),
+        "status": status_of(one),
         "at": one.at,
         "who": one.who,
         "outcomes": list(one.terms.outcome_names),

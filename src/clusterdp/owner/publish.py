@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from clusterdp._progress import no_progress
+from clusterdp._progress import NoProgress, no_progress
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts
 from clusterdp.errors import ParameterError, errors_about
@@ -220,7 +220,7 @@ def readied(
     draft = Draft.from_request(task.request)
     options, source = task.request.options, task.source
     with errors_about("continues"):
-        earlier = read_earlier(options.continues or ())
+        earlier = read_earlier(options.continues or (), progress)
     with ExitStack() as stack:
         engine = task.open_engine(stack)
         target = None if options.out is None else engine.place(options.out)
@@ -254,7 +254,7 @@ def readied(
 def _comparing(earlier: Sequence[EarlierFolder], progress: Progress | None) -> RowsDone:
     """Shows how many ids of earlier folders were compared."""
     n_units = sum(one.manifest.n_units for one in earlier)
-    return no_progress if progress is None else progress.stage("comparing ids", n_units)
+    return (progress or NoProgress()).stage("comparing ids", n_units) if earlier else no_progress
 
 
 def run_publish(
@@ -323,7 +323,7 @@ def run_resume(
             reservation.begin_at(absolute(str(target)))
             draft = Draft.from_request(request)
             opened = task.open_table(draft, engine, options.out or "")
-            earlier = read_earlier(options.continues or ())
+            earlier = read_earlier(options.continues or (), progress)
             budget.check_continued(reservation, [one.checksum for one in earlier])
             opened = as_batch(opened, earlier, _comparing(earlier, progress))
             spec = decide(draft, opened.layout, reservation.mechanisms)

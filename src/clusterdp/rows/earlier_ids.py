@@ -1,7 +1,8 @@
 """Ids of a new batch that earlier batches of its experiment have, where ids are public.
 
 One person may have an id of another form elsewhere: 7, "7", "007" and "7.0" are one id here, and so
-is a UUID in any case of letters, with hyphens or without. Ids are compared by 128 bits of a public
+are "100000" and "1e+05", as some tools write it. So is a UUID in any case of letters, with hyphens
+or without. Ids are compared by 128 bits of a public
 function of that form, so two different ids count as one in no table. Memory holds 16 bytes for each
 row of the new batch; earlier ids are read a part at a time.
 """
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 _KEY = hashlib.sha256(b"clusterdp earlier ids").digest()
 _HEX = "[0-9a-fA-F]"
 _UUID = rf"^\{{?({_HEX}{{8}})-?({_HEX}{{4}})-?({_HEX}{{4}})-?({_HEX}{{4}})-?({_HEX}{{12}})\}}?$"
-_NUMBER = r"^(-?)0*([0-9]+)(?:\.0*)?$"
+_NUMBER = r"^\+?(-?)0*([0-9]+)(?:\.0*)?$"
+# With the sign that tools write and random text does not have: 12e45 may be any id.
+_POWER = r"^-?[0-9](?:\.[0-9]+)?[eE]\+[0-9]{2}$"
 
 
 class EarlierIds(NamedTuple):
@@ -138,6 +141,11 @@ def _in_one_form(ids: pl.Series) -> pl.Series:
     if (text.str.len_bytes() > text.str.len_chars()).any():
         text = text.str.normalize("NFKC")
     is_uuid = text.str.contains(_UUID)
+    is_power = text.str.contains(_POWER)
+    if is_power.any():
+        integers = text.filter(is_power).cast(pl.Float64).cast(pl.Int64, strict=False)
+        written = integers.cast(pl.String).fill_null(text.filter(is_power))
+        text = text.scatter(is_power.arg_true(), written)
     numbers = text.str.replace(_NUMBER, "${1}${2}")
     if not is_uuid.any():
         return numbers
