@@ -228,6 +228,35 @@ def test_a_history_is_what_its_people_can_have_lost(rng: np.random.Generator) ->
     assert n_chained > 100
 
 
+def test_what_people_of_one_release_have_lost(rng: np.random.Generator) -> None:
+    """What one more answer about a release adds to, and one more batch of a chain."""
+    n_less = 0
+    for _ in range(150):
+        records, disjoint = some_history(rng)
+        balance = Balance(
+            population="us", cap=Guarantee(epsilon=50), tight=False, releases=tuple(records)
+        )
+        whole = balance.basic.epsilon
+        for one in balance.spent:
+            if one.manifest_sha256 and one.answers is None:
+                theirs = [other for other in balance.spent if not disjoint(one, other)]
+                lost = balance.answering(one.manifest_sha256).basic.epsilon
+                assert lost == largest_loss(theirs, disjoint)
+                n_less += lost < whole
+        for chain in balance.chains:
+            batches = [one for one in chain if one.manifest_sha256 and one.answers is None]
+            if not batches:
+                continue
+            # New units: of all that was published of the chain, nobody is in the next batch.
+            named = [str(one.manifest_sha256) for one in batches]
+            apart = {*named, *(one.release_id for one in chain if one.answers in named)}
+            left = [one for one in balance.spent if one.release_id not in apart]
+            lost = balance.continuing(named).basic.epsilon
+            assert lost == largest_loss(left, disjoint)
+            n_less += lost < whole
+    assert n_less > 100
+
+
 def largest_loss(
     releases: Sequence[ReleaseRecord], disjoint: Callable[[ReleaseRecord, ReleaseRecord], bool]
 ) -> float:
