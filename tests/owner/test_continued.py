@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -490,3 +491,63 @@ def test_attack_a_folder_without_ids_says_that_it_continues_one(ledger: Ledger) 
 def test_engines_that_cannot_compare_ids_say_so() -> None:
     with pytest.raises(ParameterError, match=r"leave out engine spark \(--engine spark\)"):
         EngineTable.apart_from(cast("Any", None), [])
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "several rows": {"aggregate": "max"},
+    "original order": {"keep_order": True},
+    "private clusters": {
+        "cluster": "market",
+        "private_cluster": 0.5,
+        "labels": "a,b",
+        "mechanism": None,
+        "epsilon": 2,
+    },
+    "a pilot": {"mechanism": None, "epsilon": 2, "pilot": 0.1},
+    "noisy counts": {"mechanism": cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=2)},
+    "two questions": {
+        "mechanism": "uniform-prior-dp",
+        "epsilon": 2,
+        "outcomes": {"clicks": "0..3", "sale": "0,1"},
+        "question": ["clicks", "sale"],
+    },
+}
+
+
+@pytest.mark.parametrize("pre_check", [True, False], ids=["before", "while counting"])
+@pytest.mark.parametrize("shape", [*SHAPES, "a query", "several files"])
+def test_attack_a_repeated_id_in_every_kind_of_table(
+    shape: str, pre_check: bool, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = SHAPES.get(shape, {})
+
+    def source(first: int) -> tuple[Any, dict[str, Any]]:
+        table = week(first, market=["a", "b", "b"] * (SIZE // 3), sale=[0] * SIZE)
+        if shape == "several rows":
+            return pl.concat([table, table]), {}
+        if shape == "several files":
+            folder = tmp_path / f"parts{first}"
+            folder.mkdir()
+            table.head(20).write_parquet(folder / "one.parquet")
+            table.tail(SIZE - 20).write_parquet(folder / "two.parquet")
+            return folder, {}
+        if shape == "a query":
+            table.write_database("units", f"sqlite:///{tmp_path}/{first}.db")
+            return f"sqlite:///{tmp_path}/{first}.db", {"query": "select * from units"}
+        return table, {}
+
+    first, how = source(0)
+    publish(ledger, first, "week1", **asked, **how)
+    overlapping, how = source(SIZE - 3)
+    with monkeypatch.context() as patched:
+        if not pre_check:
+            patched.setattr(
+                LocalTable, "apart_from", lambda table, ids, _: replace(table, earlier=tuple(ids))
+            )
+        with pytest.raises(DataError, match="has 3 ids of week1"):
+            publish(ledger, overlapping, "week2", "week1", **asked, **how)
+    assert not (tmp_path / "week2").exists()
+    assert spent(ledger) == 2
+    new, how = source(SIZE)
+    publish(ledger, new, "week2", "week1", **asked, **how)
+    assert verify_folder("week2", ["week1"])[-1] == (APART, None)
