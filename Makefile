@@ -37,6 +37,7 @@ bench: .venv/bench ## Speed and memory, next to plain implementations. Minutes.
 	$(BIN)/python -m bench.estimates
 	$(BIN)/python -m bench.folders
 	$(BIN)/python -m bench.questions
+	$(BIN)/python -m bench.batches
 
 bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/studies/scale.md. Ten minutes.
 	$(BIN)/python -m bench.scaling

@@ -132,8 +132,8 @@ def test_what_cannot_be_continued(ledger: Ledger) -> None:
     publish(ledger, "another experiment")
     publish(ledger, "theirs", population="them")
     cases: dict[tuple[str, ...], str] = {
-        ("week1",): "lack the one published at .*week2. Fix: add --continues .*week2",
-        ("week2",): "lack the one published at .*week1. Fix: add --continues .*week1",
+        ("week1",): r"lack the one published at .*week2\. Fix: name it in continues",
+        ("week2",): r"lack the one published at .*week1\. Fix: name it in continues",
         ("week1", "week2", "another experiment"): "do not continue each other",
         ("week1", "week2", "nothing"): "has no release about 'us' with the manifest",
         ("theirs",): "has no release about 'us' with the manifest",
@@ -226,6 +226,35 @@ def test_a_history_is_what_its_people_can_have_lost(rng: np.random.Generator) ->
         assert balance.basic.epsilon == largest_loss(counted, disjoint)
         n_chained += balance.basic.epsilon < sum(one.guarantee.epsilon for one in counted)
     assert n_chained > 100
+
+
+def test_what_people_of_one_release_have_lost(rng: np.random.Generator) -> None:
+    """What one more answer about a release adds to, and one more batch of a chain."""
+    n_less = 0
+    for _ in range(150):
+        records, disjoint = some_history(rng)
+        balance = Balance(
+            population="us", cap=Guarantee(epsilon=50), tight=False, releases=tuple(records)
+        )
+        whole = balance.basic.epsilon
+        for one in balance.spent:
+            if one.manifest_sha256 and one.answers is None:
+                theirs = [other for other in balance.spent if not disjoint(one, other)]
+                lost = balance.answering(one.manifest_sha256).basic.epsilon
+                assert lost == largest_loss(theirs, disjoint)
+                n_less += lost < whole
+        for chain in balance.chains:
+            batches = [one for one in chain if one.manifest_sha256 and one.answers is None]
+            if not batches:
+                continue
+            # New units: of all that was published of the chain, nobody is in the next batch.
+            named = [str(one.manifest_sha256) for one in batches]
+            apart = {*named, *(one.release_id for one in chain if one.answers in named)}
+            left = [one for one in balance.spent if one.release_id not in apart]
+            lost = balance.continuing(named).basic.epsilon
+            assert lost == largest_loss(left, disjoint)
+            n_less += lost < whole
+    assert n_less > 100
 
 
 def largest_loss(

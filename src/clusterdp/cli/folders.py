@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from clusterdp.channels.base import Check
 from clusterdp.cli.console import (
     REFUSED,
     AsJson,
@@ -27,9 +28,12 @@ from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.statement import folder_problem
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import overview, particulars
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
+from clusterdp.published.manifest import checksum_of
 from clusterdp.published.rows import released_row_errors
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.folder import ERRATA
@@ -72,14 +76,35 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
 
 
 @reported_errors()
-def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
+def verify_command(
+    folder: Folder,
+    *,
+    continues: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Check too that no unit is in this folder, which the release continues. Name all.",
+        ),
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(help="The owner's ledger: check too that it has the release, not withdrawn."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check a release: checksums, guarantee, consistency.
 
     clusterdp verify published/
     """
-    checks = verify_folder(folder)
+    checks = verify_folder(folder, continues or ())
     sound = all(check.problem is None for check in checks)
+    if ledger is not None and sound:
+        problem = folder_problem(checksum_of(read_manifest(folder)), Ledger(ledger).releases())
+        checks.append(Check(f"{ledger} has the release", problem))
+        sound = problem is None
     said = owners_words(read_manifest(folder)) if sound else []
+    if continues:
+        said = [one for one in said if one != "continues"]
     if as_json:
         listed = [check._asdict() for check in checks]
         print_json({"sound": sound, "checks": listed, "owners_words": said})

@@ -219,6 +219,22 @@ def cancel_release(where: Where, release_id: ReleaseId, reason: Reason = None) -
     _print_left(cancelled.ended or {})
 
 
+@app.command("withdraw")
+@reported_errors()
+def withdraw_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
+    """Record that a published folder is not to be used any more. Its budget stays spent.
+
+    clusterdp ledger withdraw budget.db ID --reason "one user asked to be removed"
+    """
+    withdrawn = Ledger(where).withdraw(release_id, reason)
+    print_line(f"Withdrew release {release_id}: {_cost(withdrawn)} stays spent.")
+    print_note(
+        "No file was deleted, and copies may exist. Delete the folder where you can, and ask "
+        "readers who have it. Keep a copy if another batch is to continue it."
+    )
+    print_line(f'Next: clusterdp errata {withdrawn.folder} "withdrawn; do not use"')
+
+
 def _print_left(ended: dict[str, Any]) -> None:
     if "left" in ended:
         print_note(f"{ended['left']}. Remove it there.")

@@ -256,7 +256,10 @@ NO_LEDGER = (
 )
 
 # What may be given when a release is resumed; all else was decided when it began.
-_RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "show_row_counts")
+_RESUMED = (
+    *("input", "query", "delimiter", "continues", "out", "ledger"),
+    *("ledger_key_file", "show_row_counts"),
+)
 
 
 @reported_errors("nothing was published")

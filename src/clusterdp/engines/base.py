@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from clusterdp.cells.layout import Layout
     from clusterdp.outcomes.categories import Categories
+    from clusterdp.rows.earlier_ids import EarlierIds
     from clusterdp.rows.keys import Fingerprint
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.rows.randomizing import BatchRandomizer
@@ -222,6 +223,25 @@ class EngineTable(TableOptions, ABC):
 
     def close(self) -> None:
         """Remove what was stored of the table. Nothing is read from it afterwards."""
+
+    def apart_from(
+        self,
+        earlier: Sequence[EarlierIds],  # noqa: ARG002 - engines that can do it take them
+        progress: RowsDone = no_progress,  # noqa: ARG002
+    ) -> EngineTable:
+        """The same table, which is rejected now and whenever it is counted if it has earlier ids.
+
+        Args:
+            earlier: The ids of the batches that it continues.
+            progress: Is called with the rows that were read.
+
+        Raises:
+            DataError: If it has one of them.
+        """
+        raise ParameterError(
+            "continues (--continues) compares ids on this machine: leave out engine spark "
+            "(--engine spark), and give a file or a frame that is not Spark's"
+        )
 
     @abstractmethod
     def run(self, asked: Pass) -> PassResult:

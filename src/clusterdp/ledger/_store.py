@@ -176,6 +176,8 @@ RANDOMIZING = "randomizing"
 # What the last event of a release is until it is published ("committed"), and if it never is.
 UNFINISHED = ("reserved", *DRAWN_EVENTS, RANDOMIZING)
 ENDED = ("cancelled", "closed")
+# The event after "committed" by which an owner says that a folder is not to be used.
+WITHDRAWN = "withdrawn"
 # The previous hash of the first entry.
 FIRST_PREVIOUS = "0" * 64
 

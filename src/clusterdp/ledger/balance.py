@@ -171,7 +171,7 @@ class Balance:
         if len(chains) > 1:
             return (
                 "a batch continues the batches of one experiment, and these do not continue each "
-                "other. Fix: leave out --continues of the other experiment"
+                "other. Fix: leave out those of the other experiment in continues (--continues)"
             )
         (chain,) = (chain for chain in self.chains if _first_of(self._answered(chain[0])) in chains)
         batches = [one for one in chain if one.answers is None]
@@ -179,13 +179,14 @@ class Balance:
             if one.is_unfinished:
                 return (
                     f"batch {one.release_id} continues the same releases and is unfinished, so "
-                    "the two could share units. Fix: resume or close it first"
+                    "the two could share units. Fix: resume it, or cancel or close it"
                 )
         for one in batches:
             if one.manifest_sha256 and one.manifest_sha256 not in manifests:
+                kept = ". It was withdrawn: a copy will do" if one.is_withdrawn else ""
                 return (
                     "a batch continues all earlier batches, and these lack the one published at "
-                    f"{one.folder}. Fix: add --continues {one.folder}"
+                    f"{one.folder}{kept}. Fix: name it in continues (--continues), too"
                 )
         return None
 

@@ -14,7 +14,14 @@ import msgspec
 
 from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.ledger._encryption import is_described
-from clusterdp.ledger._store import DRAWN_EVENTS, ENDED, FIRST_PREVIOUS, RANDOMIZING, UNFINISHED
+from clusterdp.ledger._store import (
+    DRAWN_EVENTS,
+    ENDED,
+    FIRST_PREVIOUS,
+    RANDOMIZING,
+    UNFINISHED,
+    WITHDRAWN,
+)
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.spec.terms import Terms
 
@@ -37,7 +44,7 @@ _LARGEST_CAP = 100
 # release that is cancelled nothing is left: it drew nothing, or its only run removed its rows.
 _ORDER = re.compile(
     r"reserved ((randomizing )?cancelled |(labelled )?(looked )?(randomizing )*"
-    r"(closed |drawn (randomizing )*(closed |committed )?)?)"
+    r"(closed |drawn (randomizing )*(closed |committed (withdrawn )?)?)?)"
 )
 
 
@@ -48,7 +55,8 @@ class ReleaseRecord:
     Attributes:
         release_id: Its id.
         population: The people it is about.
-        status: Its last event: "committed", or one of `UNFINISHED` and `ENDED`.
+        status: Its last event: "committed", or one of `UNFINISHED` and `ENDED`. A release that is
+            withdrawn stays committed: its budget is spent, and copies of it may exist.
         n_attempts: How many runs began to randomize rows, each with a key of its own.
         at: When it was reserved, in UTC.
         who: The user who reserved it.
@@ -58,7 +66,7 @@ class ReleaseRecord:
         drawn_sha256: The checksum of what it drew, as it is stored; None before.
         manifest_sha256: The checksum of the published manifest; None before.
         folder: Where it was published; None before.
-        ended: When it was closed or cancelled, by whom and why; None otherwise.
+        ended: When it was closed, cancelled or withdrawn, by whom and why; None otherwise.
     """
 
     release_id: str
@@ -79,6 +87,11 @@ class ReleaseRecord:
     def is_unfinished(self) -> bool:
         """Whether it is neither published nor given up."""
         return self.status in UNFINISHED
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it was published, and withdrawn later."""
+        return self.status == "committed" and self.ended is not None
 
     @property
     def has_drawn(self) -> bool:
@@ -122,9 +135,9 @@ def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
         if entry.release_id in found:
             one = found[entry.release_id]
             one |= {name: told for name, told in entry.content.items() if name in _RECORDED}
-            one["status"] = entry.event
+            one["status"] = one["status"] if entry.event == WITHDRAWN else entry.event
             one["n_attempts"] += entry.event == RANDOMIZING
-            if entry.event in ENDED:
+            if entry.event in (*ENDED, WITHDRAWN):
                 one["ended"] = {"at": entry.at, "who": entry.who, **entry.content}
     return [ReleaseRecord(**one) for one in found.values()]
 
@@ -235,7 +248,7 @@ def _is_valid(entry: Entry) -> bool:
             if "continues" in content:
                 texts += msgspec.convert(content["continues"], _Manifests)
             return all(isinstance(one, str) for one in texts)
-        if entry.event in ENDED:
+        if entry.event in (*ENDED, WITHDRAWN):
             return all(isinstance(value, str) for value in content.values())
     except (ClusterDPError, msgspec.ValidationError, LookupError, TypeError, ValueError):
         return False

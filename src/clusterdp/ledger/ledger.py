@@ -8,7 +8,6 @@ cannot be finished is closed, and its budget stays spent. One that drew nothing 
 from __future__ import annotations
 
 import os
-import secrets as system
 import shlex
 from dataclasses import replace
 from functools import cached_property
@@ -20,7 +19,7 @@ import msgspec
 
 from clusterdp.errors import LedgerError
 from clusterdp.ledger._encryption import Encryption, unencrypted_error
-from clusterdp.ledger._store import RANDOMIZING, LedgerStore, Secrets
+from clusterdp.ledger._store import RANDOMIZING, WITHDRAWN, LedgerStore, Secrets
 from clusterdp.ledger.balance import Balance, normalize_population, population_problem
 from clusterdp.ledger.history import (
     describe_opening,
@@ -36,9 +35,10 @@ from clusterdp.ledger.reservation import (
     remove_later,
     secret_context,
     secrets_problem,
+    unused_id,
     worker_name,
 )
-from clusterdp.ledger.statement import Statement, ending_command
+from clusterdp.ledger.statement import Statement, ending_command, status_of
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.rows.keys import ReleaseKey
 
@@ -48,10 +48,6 @@ if TYPE_CHECKING:
     from clusterdp.ledger._store import Entry, Transaction
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.spec.terms import Terms
-
-
-# Long enough that two releases never have the same id by chance; the ledger checks it anyway.
-_ID_BYTES = 16
 
 
 class Ledger:
@@ -303,7 +299,7 @@ class Ledger:
                 balance = balance.answering(answers)
             if not balance.allows(guarantee, terms.losses()):
                 raise LedgerError(balance.refusal(guarantee))
-            release_id = _unused_id(transaction, entries)
+            release_id = unused_id(transaction, entries)
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
             spent = {"epsilon": balance.basic.epsilon, "delta": balance.basic.delta}
             # In the order in which they were published.
@@ -381,6 +377,29 @@ class Ledger:
         """
         return self._give_up(release_id, "cancel", reason)
 
+    def withdraw(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
+        """Record that a published folder is not to be used any more. Its budget stays spent.
+
+        Files stay where they are. A batch still has to continue the folder.
+
+        Args:
+            release_id: Its id.
+            reason: One line that the ledger keeps.
+
+        Raises:
+            LedgerError: If there is no such release, it is not published, or it was withdrawn.
+        """
+        with self._store.writing() as transaction:
+            record = self._record(transaction, release_id)
+            if status_of(record) != "published":
+                raise LedgerError(
+                    f"release {release_id} is {status_of(record)}: only a published one can be "
+                    "withdrawn"
+                )
+            content = describe_reason(reason)
+            transaction.append(event=WITHDRAWN, release_id=release_id, content=content)
+            return self._record(transaction, release_id)
+
     def _check_cancellable(self, record: ReleaseRecord, kept: Secrets | None) -> None:
         """Raise a LedgerError unless a release drew nothing."""
         problem = secrets_problem(record, kept)
@@ -444,15 +463,6 @@ def _check_population(name: str, releases: Sequence[ReleaseRecord], *, confirmed
     problem = population_problem(name, _populations(releases), confirmed=confirmed)
     if problem:
         raise LedgerError(problem)
-
-
-def _unused_id(transaction: Transaction, entries: Sequence[Entry]) -> str:
-    """An id that no release of the ledger has."""
-    used = {entry.release_id for entry in entries}
-    while True:
-        release_id = system.token_hex(_ID_BYTES)
-        if release_id not in used and transaction.secrets(release_id) is None:
-            return release_id
 
 
 PASSPHRASE = "CLUSTERDP_LEDGER_PASSPHRASE"  # noqa: S105 - the name of a variable

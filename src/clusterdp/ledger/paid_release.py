@@ -32,7 +32,7 @@ from clusterdp.sources.source import NamedSource
 from clusterdp.spec.provenance import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from clusterdp.ledger.balance import Balance
     from clusterdp.ledger.ledger import Ledger
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 # The options that may change when a release is resumed: where the table is, and the folder.
 _TABLE = ("input", "query", "delimiter")
-_PLACES = (*_TABLE, "out")
+_PLACES = (*_TABLE, "continues", "out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class PopulationBudget:
         population: The people the release is about; None when a release is resumed, because its
             reservation names them.
         confirmed_new: Whether the owner confirms that the population is new to the ledger.
+        continues: The batches that the release continues, by the checksums of their manifests.
         on_message: Takes messages for the owner.
         resume_hint: How to finish the release with a given id, for messages; the command line by
             default.
@@ -70,6 +71,7 @@ class PopulationBudget:
     _: KW_ONLY
     on_message: Callable[[str], None]
     confirmed_new: bool = False
+    continues: tuple[str, ...] = ()
     resume_hint: Callable[[str], str] | None = None
 
     def check_population(self) -> None:
@@ -77,21 +79,30 @@ class PopulationBudget:
         with errors_about("population"):
             self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
 
+    def balance(self) -> Balance:
+        """What people in the release may have lost by others: it adds to that.
+
+        Raises:
+            LedgerError: If the batches that it continues are not all of one experiment.
+        """
+        with errors_about("continues"):
+            return self.ledger.balance(self._named()).continuing(self.continues)
+
     def check_allowed(self, terms: Terms) -> None:
         """Raise a LedgerError if the ledger would reject a release; nothing is reserved."""
-        balance = self.ledger.balance(self._named())
+        balance = self.balance()
         if not balance.allows(terms.guarantee, terms.losses()):
             with errors_about("epsilon"):
                 raise LedgerError(balance.refusal(terms.guarantee))
 
     def allows(self, epsilon: float | None) -> bool:
         """Whether so much is left; False where it is not known how much a release takes."""
-        left = self.ledger.balance(self._named()).remaining
+        left = self.balance().remaining
         return epsilon is not None and epsilon <= left
 
     def describe(self, terms: Terms) -> dict[str, Any]:
         """The balance before and after a release; everything in it is public."""
-        balance = self.ledger.balance(self._named())
+        balance = self.balance()
         guarantee = terms.guarantee
         after = basic_composition([balance.basic, guarantee])
         names = set(terms.outcome_names)
@@ -118,7 +129,7 @@ class PopulationBudget:
             f"{rounded_up(balance.cap.epsilon)}",
             "refusals": self._refusals(balance, terms),
             "notes": [note] if earlier else [],
-            "in_short": balance.spends(guarantee),
+            "in_short": balance.spends(guarantee) + self._continued(),
         }
 
     def release(
@@ -150,6 +161,7 @@ class PopulationBudget:
             },
             place=absolute(str(target)),
             confirmed_new=self.confirmed_new,
+            continues=self.continues,
         )
         return self.finish(reservation, opened, spec, target, write)
 
@@ -167,12 +179,22 @@ class PopulationBudget:
             raise DataError("the table is not the one that the release was reserved for")
         # What is published of the beginning is on record, so that every run publishes the same.
         begun_on = datetime.fromisoformat(reservation.record.at).astimezone(UTC).date()
-        spec = spec.begun(begun_on, Spent(**content["spent_before"]))
+        record = reservation.record
+        spec = spec.begun(begun_on, Spent(**content["spent_before"]), record.continues)
         with self._explained_errors(reservation, target, opened):
             # With the parameters from the ledger, so that every run does the same.
             spec = spec.with_mechanisms(reservation.mechanisms)
             finished = write(opened, spec, target, reservation)
         return {**finished, "release_id": reservation.release_id}
+
+    def check_continued(self, reservation: Reservation, checksums: Sequence[str]) -> None:
+        """Raise a LedgerError unless a reserved batch continues folders with these manifests."""
+        if set(checksums) != set(reservation.record.continues):
+            raise LedgerError(
+                f"release {reservation.release_id} continues other folders than were given. Fix: "
+                f"name the {len(reservation.record.continues)} folders that it continues with "
+                "continues=[...] (--continues)"
+            )
 
     def finish_published(
         self, reservation: Reservation, target: Destination
@@ -197,6 +219,13 @@ class PopulationBudget:
     def _named(self) -> str:
         assert self.population is not None  # noqa: S101 - only resumed releases name none
         return normalize_population(self.population)
+
+    def _continued(self) -> str:
+        """What a preview adds of the folders that a batch continues."""
+        if not self.continues:
+            return ""
+        folders = counted(len(self.continues), "earlier folder")
+        return f"; continues {folders}, whose ids are compared before it is published"
 
     def _refusals(self, balance: Balance, terms: Terms) -> list[str]:
         """Why the ledger would reject a release, and what to do; empty if it would not."""
@@ -302,4 +331,6 @@ def _portable(spec: dict[str, Any]) -> dict[str, Any]:
     source = spec.get("input")
     if source:
         options["input"] = NamedSource(name=source, query=spec.get("query")).absolute()
+    if "continues" in spec:
+        options["continues"] = list(map(absolute, spec["continues"]))
     return {**options, "out": absolute(str(spec["out"]))}

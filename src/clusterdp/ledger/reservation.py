@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets as system
 import socket
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -25,14 +26,18 @@ from clusterdp.storage.store import is_store
 from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp.ledger._encryption import Encryption
-    from clusterdp.ledger._store import DrawnEvent, LedgerStore, Secrets, Transaction
+    from clusterdp.ledger._store import DrawnEvent, Entry, LedgerStore, Secrets, Transaction
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.storage.folder import Destination
 
 
 _LONGEST_REASON = 500
+# Long enough that two releases never have the same id by chance; the ledger checks it anyway.
+_ID_BYTES = 16
 
 
 def secrets_problem(record: ReleaseRecord, kept: Secrets | None) -> str | None:
@@ -418,6 +423,15 @@ class Reservation:
                 f"release {self.release_id} was {event} by {who} while this run was at work"
             )
         raise OvertakenError(f"another run has finished release {self.release_id}")
+
+
+def unused_id(transaction: Transaction, entries: Sequence[Entry]) -> str:
+    """An id that no release of the ledger has."""
+    used = {entry.release_id for entry in entries}
+    while True:
+        release_id = system.token_hex(_ID_BYTES)
+        if release_id not in used and transaction.secrets(release_id) is None:
+            return release_id
 
 
 def secret_context(release_id: str, part: str) -> str:

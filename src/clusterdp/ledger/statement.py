@@ -18,6 +18,8 @@ from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import FRAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from clusterdp.ledger.balance import Balance
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.privacy.accounting import Guarantee
@@ -74,6 +76,13 @@ class Statement:
             parts.append(Section("", [*bars, self._table(balance), *self._unfinished(balance)]))
         about = [self._meaning(balance) for balance in self.balances]
         about += [text for balance in self.balances for text in self._of_batches(balance)]
+        about += [
+            f"Release {one.release_id[:_SHOWN]} {withdrawn_in_words(one)}. Copies of it may exist, "
+            "so its budget stays spent."
+            for balance in self.balances
+            for one in balance.releases
+            if one.is_withdrawn
+        ]
         ends = [Paragraph(text) for text in dict.fromkeys(about)]
         return [*parts, Section("", [*ends, Paragraph(f"Hash of the last entry: {self.head}")])]
 
@@ -164,6 +173,26 @@ def ending_command(verb: Literal["cancel", "close"], release_id: str, ledger: st
     return f"clusterdp ledger {verb} {shlex.quote(ledger)} {release_id}"
 
 
+def withdrawn_in_words(one: ReleaseRecord) -> str:
+    """When a published release was withdrawn, by whom and why."""
+    ended = one.ended or {}
+    why = f": {ended['reason']}" if "reason" in ended else ""
+    return f"was withdrawn by {ended['who']} on {ended['at'][:10]}{why}"
+
+
+def folder_problem(manifest: str, releases: Iterable[ReleaseRecord]) -> str | None:
+    """Why a folder is not to be used, by its manifest's checksum: it is unknown, or withdrawn."""
+    for one in releases:
+        if one.manifest_sha256 == manifest:
+            return f"it {withdrawn_in_words(one)}" if one.is_withdrawn else None
+    return "no release has the manifest of this folder"
+
+
+def status_of(one: ReleaseRecord) -> str:
+    """What its last event is called."""
+    return "withdrawn" if one.is_withdrawn else _STATUS.get(one.status, one.status)
+
+
 def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     """What the owner can do about an unfinished release."""
     options, release_id = one.content.get("options"), one.release_id
@@ -184,7 +213,7 @@ def _cells(one: ReleaseRecord) -> tuple[str, ...]:
         ", ".join(one.terms.outcome_names),
         rounded_up(one.guarantee.epsilon),
         rounded_up(one.guarantee.delta),
-        _STATUS.get(one.status, "unfinished"),
+        "unfinished" if one.is_unfinished else status_of(one),
         one.who,
     )
 
@@ -222,7 +251,7 @@ def _describe(balance: Balance) -> dict[str, Any]:
 def _describe_release(one: ReleaseRecord) -> dict[str, Any]:
     return {
         "release_id": one.release_id,
-        "status": _STATUS.get(one.status, one.status),
+        "status": status_of(one),
         "at": one.at,
         "who": one.who,
         "outcomes": list(one.terms.outcome_names),

@@ -23,13 +23,14 @@ from clusterdp.spec.experiment import ExperimentFile, is_experiment
 from clusterdp.spec.fields import DECIDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager, ExitStack
 
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine
     from clusterdp.owner.plan import Plan
     from clusterdp.planning.decide import Draft
+    from clusterdp.published.earlier import EarlierFolder
     from clusterdp.releasing.prepare import OpenTable
     from clusterdp.spec.request import Request
     from clusterdp.spec.spec import ReleaseSpec
@@ -143,10 +144,20 @@ class ReleaseJob:
         ]
         return decide(draft, layout, made)
 
-    def open_budget(self) -> PopulationBudget | None:
-        """The budget that the release spends; None if it spends from no ledger."""
+    def open_budget(self, earlier: Sequence[EarlierFolder] = ()) -> PopulationBudget | None:
+        """The budget that the release spends; None if it spends from no ledger.
+
+        Args:
+            earlier: The folders that it continues.
+        """
         options = self.request.options
         if options.ledger is None:
+            if earlier:
+                raise ParameterError(
+                    "continues (--continues) needs the ledger that the earlier batches spent from, "
+                    "which knows them all: give ledger=... and population=... (--ledger, "
+                    "--population)"
+                )
             given = (options.population, options.ledger_key_file, options.new_population or None)
             if any(value is not None for value in given):
                 raise ParameterError(
@@ -161,7 +172,8 @@ class ReleaseJob:
                 "a ledger needs a population, whose budget it is: give population=... "
                 "(--population)"
             )
-        return self.budget_of(options.population)
+        budget = self.budget_of(options.population)
+        return replace(budget, continues=tuple(one.checksum for one in earlier))
 
     def budget_of(self, population: str | None) -> PopulationBudget:
         """The budget of a population; None if the ledger is to name it."""

@@ -121,6 +121,7 @@ class PublishKeywords(ReleaseKeywords, _Provenance, total=False):
     ledger: str | PathLike[str] | Ledger | None
     population: str | None
     new_population: bool | None
+    continues: str | PathLike[str] | Sequence[str | PathLike[str]] | None
     ledger_key_file: str | PathLike[str] | None
     engine: str | None
     master: str | None

@@ -18,7 +18,7 @@ from clusterdp._progress import NoProgress, counting_channels
 from clusterdp.document.markup import to_html
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.engines.cells import CellOptions
-from clusterdp.errors import LedgerError, ParameterError, missing_column
+from clusterdp.errors import FormatError, LedgerError, ParameterError, missing_column
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner.keywords import PlanKeywords, plan_line, release_line, takes
@@ -34,6 +34,8 @@ from clusterdp.planning.decide import Draft
 from clusterdp.planning.page import plan_page
 from clusterdp.planning.report import PlanReport, QuestionReport
 from clusterdp.privacy.accounting import ReleaseLoss, any_loss
+from clusterdp.published.folder import read_manifest
+from clusterdp.published.manifest import checksum_of
 from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.rows.column_types import check_unread
 from clusterdp.rows.frames import column_names
@@ -166,7 +168,7 @@ def _decided(
     fixed = draft.to_options()
     decided = dict.fromkeys(DECIDED) | {name: fixed.get(name) for name in ("question", "grids")}
     decided |= mechanism_options(comparisons) | {"epsilon": epsilon}
-    kept = fixed | decided | {"out": None, "ledger": None, "population": None}
+    kept = fixed | decided | dict.fromkeys(("out", "ledger", "population", "continues"))
     if draft.request.options.size is not None:
         kept["input"] = None  # what is released has other rows
     return parse_options(kept | {"n_units": layout.n_units, "n_clusters": layout.n_clusters})
@@ -369,8 +371,9 @@ def _planned_spending(
     if options.ledger is None or options.population is None:
         return None, None
     try:
-        balance = Ledger(options.ledger).balance(options.population)
-    except LedgerError as error:
+        earlier = [checksum_of(read_manifest(folder)) for folder in options.continues or ()]
+        balance = Ledger(options.ledger).balance(options.population).continuing(earlier)
+    except (FormatError, LedgerError) as error:
         return None, f"A release would be rejected: {error}"
     is_pure = not guarantee.delta
     losses = [ReleaseLoss(atoms=any_loss(guarantee.epsilon))] if is_pure else []

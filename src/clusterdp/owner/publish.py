@@ -11,17 +11,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
+from clusterdp._progress import NoProgress, no_progress
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts
 from clusterdp.errors import ParameterError, errors_about
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
+from clusterdp.owner.batch import as_batch, check_declaration, check_rows_released
 from clusterdp.owner.job import ReleaseJob, python_job, require_ledger
 from clusterdp.owner.keywords import PublishKeywords, ReleaseKeywords, takes
 from clusterdp.owner.plan import table_name
 from clusterdp.owner.preview import describe_release
 from clusterdp.planning.decide import Draft, decide
+from clusterdp.published.earlier import read_earlier
 from clusterdp.published.folder import read_release
 from clusterdp.releasing.stages import run
 from clusterdp.releasing.targets import FolderTarget, MemoryTarget
@@ -30,13 +33,14 @@ from clusterdp.sources.source import FRAME
 from clusterdp.spec.parse import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from clusterdp._progress import Progress
+    from clusterdp._progress import Progress, RowsDone
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import PopulationBudget
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
+    from clusterdp.published.earlier import EarlierFolder
     from clusterdp.published.release import Release
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import OpenTable
@@ -139,6 +143,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     delimiter: str | None = None,
     ledger: str | os.PathLike[str] | Ledger | None = None,
     out: str | os.PathLike[str] | None = None,
+    continues: Sequence[str | os.PathLike[str]] | None = None,
     ledger_key_file: str | os.PathLike[str] | None = None,
     show_row_counts: bool = False,
     progress: Progress | None = None,
@@ -153,6 +158,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         delimiter: The delimiter, if the source is a text file that needs one.
         ledger: The ledger that recorded it. Required.
         out: The folder to publish, if it differs from the recorded one.
+        continues: The folders that it continues, if they are elsewhere now.
         ledger_key_file: Key file of the ledger, if it was made with one.
         show_row_counts: As in `publish`.
         progress: As in `publish`.
@@ -168,6 +174,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         "ledger": ledger,
         "ledger_key_file": ledger_key_file,
         "out": out,
+        "continues": continues,
         "show_row_counts": show_row_counts,
     }
     return run_resume(release_id, python_job(source, None, given), progress=progress)
@@ -198,7 +205,9 @@ class PendingRelease(NamedTuple):
 
 
 @contextmanager
-def readied(task: ReleaseJob, out: str | None) -> Iterator[PendingRelease]:
+def readied(
+    task: ReleaseJob, out: str | None, progress: Progress | None = None
+) -> Iterator[PendingRelease]:
     """Open everything and choose the mechanism. Nothing is spent.
 
     No outcome is read, but for rows that are checked first where choosing is slow.
@@ -206,9 +215,12 @@ def readied(task: ReleaseJob, out: str | None) -> Iterator[PendingRelease]:
     Args:
         task: The release.
         out: Where it is going to be published; None if it is only previewed.
+        progress: Where a long run reports to.
     """
     draft = Draft.from_request(task.request)
     options, source = task.request.options, task.source
+    with errors_about("continues"):
+        earlier = read_earlier(options.continues or (), progress)
     with ExitStack() as stack:
         engine = task.open_engine(stack)
         target = None if options.out is None else engine.place(options.out)
@@ -216,21 +228,33 @@ def readied(task: ReleaseJob, out: str | None) -> Iterator[PendingRelease]:
             with errors_about("out"):
                 target.check_free()
         with errors_about("ledger"):
-            budget = task.open_budget()
+            budget = task.open_budget(earlier)
+        if budget is not None and earlier:
+            budget.balance()
         if budget is not None and out is not None:
             budget.check_population()
         if out is None:
             source = without_secrets(source, draft.columns.secrets)
         opened = task.open_table(draft, engine, out, source)
+        check_declaration(opened, earlier)
         if out is not None:
+            opened = as_batch(opened, earlier, _comparing(earlier, progress))
             opened = task.check_rows(opened, budget)
         spec = task.decide(draft, opened.layout)
+        if earlier:
+            check_rows_released(spec)
         spec.check(opened.layout)
         if budget is not None and out is not None:
             budget.check_allowed(spec.terms)
         cost = None if budget is None else budget.describe(spec.terms)
         shown = describe_release(opened, spec, draft, cost)
         yield PendingRelease(opened, spec, shown, budget, target, draft.to_options())
+
+
+def _comparing(earlier: Sequence[EarlierFolder], progress: Progress | None) -> RowsDone:
+    """Shows how many ids of earlier folders were compared."""
+    n_units = sum(one.manifest.n_units for one in earlier)
+    return (progress or NoProgress()).stage("comparing ids", n_units) if earlier else no_progress
 
 
 def run_publish(
@@ -243,7 +267,7 @@ def run_publish(
     options = task.request.options
     with task.locating():
         options.require(*NEEDED, "out")
-    with task.locating(), readied(task, options.out) as ready:
+    with task.locating(), readied(task, options.out, progress) as ready:
         if show is not None:
             show(ready)
         opened, spec, _, budget, target, kept = ready
@@ -278,7 +302,8 @@ def run_resume(
         )
     budget = task.budget_of(None)
     reservation = budget.ledger.resume(release_id)
-    here = {name: getattr(asked, name) for name in ("input", "query", "delimiter", "out")}
+    moved = ("input", "query", "delimiter", "continues", "out")
+    here = {name: getattr(asked, name) for name in moved}
     kept = resumed_options(reservation, {**(given or {}), **here})
     request = parse({**kept, "show_row_counts": asked.show_row_counts})
     options = request.options
@@ -298,6 +323,9 @@ def run_resume(
             reservation.begin_at(absolute(str(target)))
             draft = Draft.from_request(request)
             opened = task.open_table(draft, engine, options.out or "")
+            earlier = read_earlier(options.continues or (), progress)
+            budget.check_continued(reservation, [one.checksum for one in earlier])
+            opened = as_batch(opened, earlier, _comparing(earlier, progress))
             spec = decide(draft, opened.layout, reservation.mechanisms)
             finished = budget.finish(reservation, opened, spec, target, _writer(progress))
     return Published(**finished)

@@ -49,7 +49,7 @@ from clusterdp.published.contents import (
 )
 from clusterdp.published.manifest import arms_in_words, title_of, what_is_public
 from clusterdp.spec.columns import RESPONSE
-from clusterdp.spec.provenance import provenance_pairs
+from clusterdp.spec.provenance import Provenance, provenance_pairs
 from clusterdp.storage.folder import CELLS, ERRATA, PILOT
 
 if TYPE_CHECKING:
@@ -160,7 +160,18 @@ def protection(view: FolderView) -> Section:
 
 def _composition(manifest: Manifest) -> str:
     """What other releases about the same units add."""
-    spent, units = manifest.provenance.spent_before, manifest.provenance.units
+    known, units = manifest.provenance, manifest.provenance.units
+    if known.continues:
+        return (
+            f"{strong('This folder continues earlier ones')}, which have none of these {units}: "
+            f"their ids were compared. Those folders add nothing to these limits. {_outside(known)}"
+        )
+    return _outside(known)
+
+
+def _outside(known: Provenance) -> str:
+    """What releases about the same units add, by the owner's ledger."""
+    spent, units = known.spent_before, known.units
     if spent is None:
         return (
             f"These limits are for this folder only. Other releases about the same {units} add to "

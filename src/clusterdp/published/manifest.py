@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from clusterdp.spec.columns import Aggregates
     from clusterdp.spec.spec import ReleaseSpec
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 7
+FORMAT, FORMAT_VERSION = "clusterdp release", 8
 Label = bool | int | float | str
 T = TypeVar("T")
 # No more than a name and a version: it is shown as it is.
@@ -302,6 +302,11 @@ def unseal(content: bytes) -> Manifest:
     return manifest
 
 
+def checksum_of(manifest: Manifest) -> str:
+    """The SHA-256 of its file: how ledgers and other folders name a release."""
+    return hashlib.sha256(manifest.sealed(manifest.files)).hexdigest()
+
+
 def _decode(content: bytes, kind: type[T], otherwise: str) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
@@ -331,6 +336,8 @@ def _design_claims(manifest: Manifest, columns: Columns) -> Iterator[tuple[str, 
     yield "'control'", repr(manifest.control) in map(repr, arms)  # not "0" where 0 is an arm
     is_ordered = has_order == manifest.terms.releases_rows
     yield "'arms' and 'row_order'", len(arms) >= 2 and is_ordered
+    # Without ids, nobody can compare it with the folders that it continues.
+    yield "'continues' and 'row_order'", has_order or not manifest.provenance.continues
     labels, probs, shares = manifest.labels, manifest.assignment, manifest.arm_shares
     n_labels = 0 if labels is None else labels.n_labels
     is_noisy = named.cluster == f"{manifest.true_cluster}{NOISY}"

@@ -21,6 +21,7 @@ from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer_here
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
+from clusterdp.published.earlier import read_earlier
 from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.manifest import software_name
 from clusterdp.published.rows import (
@@ -32,6 +33,7 @@ from clusterdp.published.rows import (
     scan_units,
 )
 from clusterdp.published.tables import cells_of_questions
+from clusterdp.rows.earlier_ids import BatchIds, EarlierIds
 from clusterdp.rows.keys import UnitIds, fold_numbers
 from clusterdp.rows.randomizing import debiased_columns
 from clusterdp.rows.value_codes import look_for_unplain
@@ -42,7 +44,7 @@ from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import polars as pl
 
@@ -56,15 +58,27 @@ if TYPE_CHECKING:
 # Machines may add up a prior in another order.
 _SAME_PRIOR = 1e-6
 _SEALED = "manifest, checksums and schema"
+# The check that needs other folders.
+APART = "no unit is in a folder that it continues"
 
 
-def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
-    """Run every check; the first ones decide whether the others can run at all."""
+def verify_folder(
+    path: str | os.PathLike[str], continues: Sequence[str | os.PathLike[str]] = ()
+) -> list[Check]:
+    """Run every check; the first ones decide whether the others can run at all.
+
+    Args:
+        path: The folder.
+        continues: The folders that it continues, to check that it has none of their units.
+    """
     try:
         verifier = Verifier(open_folder(path))
     except ClusterDPError as error:
         return [Check(_SEALED, str(error))]
-    return verifier.checks()
+    checks = verifier.checks()
+    if continues and all(one.problem is None for one in checks):
+        checks.append(_run(APART, lambda: verifier.apart_from(continues)))
+    return checks
 
 
 def owners_words(manifest: Manifest) -> list[str]:
@@ -423,6 +437,16 @@ class Verifier:
                     return "rows lack an id"
                 if not follows(batch[unit], batch[name]):
                     return problem
+        return None
+
+    def apart_from(self, continues: Sequence[str | os.PathLike[str]]) -> str | None:
+        """Whether these are the folders that it continues, and have none of its units."""
+        earlier, own = read_earlier(continues), BatchIds()
+        if {one.checksum for one in earlier} != set(self.manifest.provenance.continues or ()):
+            return "the folders that were given are not those that the manifest names"
+        for ids in EarlierIds("the folder", self.units.select(column(self.columns.unit))).batches():
+            own.add(ids)
+        own.refuse_repeated([one.ids for one in earlier], self.columns.unit)
         return None
 
     def parts(self) -> str | None:

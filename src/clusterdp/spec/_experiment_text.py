@@ -50,7 +50,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         **_as_options(breakdowns="breakdown", metrics="metric", weights="weight"),
         **_as_options("optimize_for", "within_share", "clip"),
     },
-    "privacy": _as_options("epsilon", "pilot", "ledger", "population"),
+    "privacy": _as_options("epsilon", "pilot", "ledger", "population", "continues"),
     "about": _as_options(
         *("title", "description", "collected", "contact", "approved_by", "reason"),
         license="licence",

@@ -42,14 +42,14 @@ from clusterdp.spec.parse import parse_options, refuse_unknown
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
 SUFFIX, LOCK_SUFFIX = ".toml", ".lock"
 # Where a table, its budget and its folder are.
-_PLACED = ("input", "ledger", "population", "out")
+_PLACED = ("input", "ledger", "population", "continues", "out")
 # Options that are paths.
-_PATHS = ("input", "ledger", "labels_from", "out")
+_PATHS = ("input", "ledger", "labels_from", "continues", "out")
 _HEADER = "# experiment.toml: one experiment, declared once. Paths are relative to this file.\n\n"
 _WORD = re.compile(r"'([^']+)'|\b(\w+)\b")
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
@@ -159,7 +159,7 @@ def write_experiment(options: Options, path: Path) -> None:
         OutputError: If there is a file, or it cannot be written.
     """
     relative = {
-        name: relative_to(value, path.parent)
+        name: _each(value, lambda one: relative_to(one, path.parent))
         for name in _PATHS
         if (value := getattr(options, name)) is not None
     }
@@ -260,12 +260,17 @@ def _at(path: Path, line: int | None) -> str:
 
 def _located(named: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Options with paths that mean the same from the working directory."""
-    moved = {
-        name: str(folder / named[name])
-        for name in _PATHS
-        if isinstance(named.get(name), str) and _moves(named[name]) and folder != Path()
-    }
-    return named | moved
+
+    def located(path: Any) -> Any:
+        moves = isinstance(path, str) and _moves(path) and folder != Path()
+        return str(folder / path) if moves else path
+
+    return named | {name: _each(named[name], located) for name in _PATHS if name in named}
+
+
+def _each(given: Any, change: Callable[[Any], Any]) -> Any:
+    """A path, or each of a list of them, changed."""
+    return [change(one) for one in given] if isinstance(given, list) else change(given)
 
 
 def relative_to(path: str, folder: Path) -> str:

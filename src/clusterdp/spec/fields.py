@@ -94,6 +94,9 @@ Questions = Annotated[
     list[str] | None,
     OptionRule("outcomes that are asked together, such as ['visit,sale', 'rounds']", "NAME,..."),
 ]
+Folders = Annotated[
+    list[str] | None, OptionRule("published folders, such as ['week1', 'week2']", "FOLDER")
+]
 Effect = Annotated[
     str | float | None,
     OptionRule("a number, or one for a metric such as {'visit': 0.01}", "EFFECT"),
@@ -321,6 +324,11 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Switch,
         "Confirm that the population is new, and shares no unit with those in the ledger.",
     ] = None
+    continues: Annotated[
+        Folders,
+        "Folder of an earlier batch of the experiment, none of whose units is in this one. Name "
+        "all of them: a batch spends what its own units have left. Needs a ledger.",
+    ] = None
     ledger_key_file: Annotated[Text, "Key file of the ledger, if it was made with one."] = None
 
     title: Annotated[
@@ -385,7 +393,9 @@ PANELS = {
         *("min_cell_size", "folds", "keep_order", "size", "query", "delimiter"),
     ),
     "Planning": ("mde", "optimize_for", "pilot", "within_share"),
-    "Budget and recovery": ("population", "new_population", "ledger_key_file", "show_row_counts"),
+    "Budget and recovery": (
+        *("population", "new_population", "continues", "ledger_key_file", "show_row_counts"),
+    ),
     "Spark": ("engine", "master", "allow_unencrypted_spark"),
 }
 # What is declared about outcomes.
@@ -417,7 +427,14 @@ DECIDED = (*REQUESTED, "grids", "question")
 # Where things are and who reads them, which a release may decide after its plan.
 PLACES = (
     *("input", "query", "delimiter", "out", "ledger", "population", "new_population"),
-    *("ledger_key_file", "engine", "master", "allow_unencrypted_spark", "show_row_counts"),
+    *(
+        "continues",
+        "ledger_key_file",
+        "engine",
+        "master",
+        "allow_unencrypted_spark",
+        "show_row_counts",
+    ),
 )
 # What holds for one run, and is never written into a plan or a ledger.
 OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "show_row_counts")

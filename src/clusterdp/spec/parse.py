@@ -43,7 +43,15 @@ if TYPE_CHECKING:
 
 
 # Options with a text for each outcome, metric or constraint.
-LISTED = (*DECLARATION, "breakdown", "aggregate", "label_shares", "assignment", "arm_shares")
+LISTED = (
+    *DECLARATION,
+    "continues",
+    "breakdown",
+    "aggregate",
+    "label_shares",
+    "assignment",
+    "arm_shares",
+)
 
 
 def as_texts(option: str, given: Any) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from datetime import date  # noqa: TC003 - msgspec resolves hints
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from clusterdp._text import is_plain, plural
+from clusterdp._text import counted, is_plain, plural
 from clusterdp.errors import ParameterError
 from clusterdp.privacy.statement import rounded_up
 
@@ -22,6 +23,8 @@ LONGEST = {
     "approved_by": 200,
     "reason": 2000,
 }
+# Letters of a checksum in texts, and how many of them a text lists.
+_SHOWN, _MOST_SUMS = 8, 4
 # What readers ask for first.
 _ASKED_FOR = ("title", "description", "contact", "licence")
 
@@ -40,6 +43,10 @@ class Spent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
+# The SHA-256 of a manifest's file.
+ManifestSum = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
 class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a release comes from; None where nothing was said or recorded.
 
@@ -54,7 +61,10 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         reason: Why its ε is what it is.
         released_on: The day on which the release began, in UTC: its budget was reserved, or there
             was no ledger to record it and it ran then.
-        spent_before: What had been spent on its population when its budget was reserved.
+        spent_before: What people in it may have lost by other releases about its population when
+            its budget was reserved.
+        continues: The earlier batches of its experiment, none of whose units it has, by the
+            checksums of their manifests, in the order of publication.
     """
 
     unit_name: str | None = None
@@ -67,12 +77,15 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str | None = None
     released_on: date | None = None
     spent_before: Spent | None = None
+    continues: Annotated[tuple[ManifestSum, ...], Meta(min_length=1)] | None = None
 
     def __post_init__(self) -> None:
         for name, longest in LONGEST.items():
             text = getattr(self, name)
             if text is not None:
                 check_line(name, text, longest)
+        if len(set(self.continues or ())) < len(self.continues or ()):
+            raise ParameterError("continues must name each batch once, got one twice")
 
     @property
     def unit(self) -> str:
@@ -112,9 +125,11 @@ def provenance_pairs(known: Provenance) -> list[tuple[str, str]]:
     unsaid = ", ".join(name for name, text in said.items() if text is None)
     ask = ". License not stated: ask before sharing." if known.licence is None else ""
     published = [] if known.released_on is None else [("Published", str(known.released_on))]
+    earlier = [("Continues", batches_in_words(known))] if known.continues else []
     return [
         *((name.capitalize(), text) for name, text in said.items() if text is not None),
         *published,
+        *earlier,
         ("Budget", budget),
         *([("Not stated", f"{unsaid}{ask}")] if unsaid else []),
     ]
@@ -124,6 +139,14 @@ def unsaid_pairs(names: list[str]) -> list[tuple[str, str]]:
     """That an owner did not state what readers ask for first; nothing if nothing is left."""
     words = ", ".join(names).replace("licence", "license")
     return [("Not stated", f"{words} (cannot be added later; see [about])")] if words else []
+
+
+def batches_in_words(known: Provenance) -> str:
+    """The batches that a release continues, by the beginnings of their manifests' checksums."""
+    sums = known.continues or ()
+    listed = ", ".join(one[:_SHOWN] for one in sums[:_MOST_SUMS])
+    more = f" and {len(sums) - _MOST_SUMS} more" if len(sums) > _MOST_SUMS else ""
+    return f"{counted(len(sums), 'earlier folder')} with other {known.units} ({listed}{more})"
 
 
 def check_line(name: str, text: str, longest: int) -> None:

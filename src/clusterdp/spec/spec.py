@@ -89,9 +89,22 @@ class ReleaseSpec:
         """What is published of each question."""
         return tuple(question.mechanism for question in self.questions)
 
-    def begun(self, day: date, spent_before: Spent | None = None) -> ReleaseSpec:
-        """The same, with the day on which its release began and what had been spent before it."""
-        known = msgspec.structs.replace(self.provenance, released_on=day, spent_before=spent_before)
+    def begun(
+        self, day: date, spent_before: Spent | None = None, continues: Sequence[str] = ()
+    ) -> ReleaseSpec:
+        """The same, with what is on record of its beginning.
+
+        Args:
+            day: When it began.
+            spent_before: What had been spent before it; None without a ledger.
+            continues: The batches that it continues, by the checksums of their manifests.
+        """
+        known = msgspec.structs.replace(
+            self.provenance,
+            released_on=day,
+            spent_before=spent_before,
+            continues=tuple(continues) or None,
+        )
         return replace(self, provenance=known)
 
     def with_mechanisms(self, mechanisms: Sequence[Mechanism]) -> ReleaseSpec:

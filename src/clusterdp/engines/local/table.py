@@ -13,7 +13,7 @@ import re
 import shutil
 import threading
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from clusterdp._named import column, columns, unnamed
+from clusterdp._progress import no_progress
 from clusterdp.engines.base import EngineTable, PassResult, refuse_repeated
 from clusterdp.engines.cells import refuse_missing, to_layout, unplain
 from clusterdp.errors import DataError, TableChangedError, raise_alone
@@ -32,6 +33,7 @@ from clusterdp.rows.column_types import (
     plain_type,
     text_columns,
 )
+from clusterdp.rows.earlier_ids import BatchIds
 from clusterdp.rows.ids import IdCollector, in_order_of_ids, one_by_one, sorted_rows
 from clusterdp.rows.keys import Fingerprint, id_hashes
 from clusterdp.rows.leaks import (
@@ -49,14 +51,16 @@ from clusterdp.storage.folder import UNITS, FileSum, SummedFile, private_file
 from clusterdp.storage.parquet import HiddenFile, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
 
     from clusterdp._arrays import WordArray
+    from clusterdp._progress import RowsDone
     from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Pass
     from clusterdp.engines.cells import CellOptions
+    from clusterdp.rows.earlier_ids import EarlierIds
     from clusterdp.rows.encoding import RowCodes
     from clusterdp.rows.randomizing import BatchRandomizer
 
@@ -89,9 +93,12 @@ class TablePass:
         asked: What is done with rows.
         tally: Counts them; None if nothing is counted.
         ids: The ids of all rows that are counted.
+        batch_ids: The same, to be compared with those of earlier batches; None without any.
     """
 
-    def __init__(self, asked: Pass, schema: pl.Schema, *, keep_order: bool) -> None:
+    def __init__(
+        self, asked: Pass, schema: pl.Schema, *, keep_order: bool, is_batch: bool = False
+    ) -> None:
         import polars as pl
 
         self.asked, self._read_later = asked, Fingerprint()
@@ -101,6 +108,7 @@ class TablePass:
             self.tally = Tally(asked.encoder, asked.layout, asked.counts)
             self._encoder = self.tally.encoder
         self.ids = IdCollector(n_rows)
+        self.batch_ids = BatchIds() if is_batch else None
         self._order = RowOrder(
             self._encoder.secret_columns,
             n_questions=len(self._encoder.questions),
@@ -153,6 +161,8 @@ class TablePass:
     def _count(self, tally: Tally, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
         """Count successive rows, and look at their ids and at their order."""
         self.ids.add(rows.units, rows.hashes)
+        if self.batch_ids is not None:
+            self.batch_ids.add(rows.units)
         if rows.sound:
             public = [unnamed(batch[name]) for name in self._encoder.columns.ordering]
             secrets = self._encoder.secrets(batch, rows)
@@ -200,6 +210,7 @@ class LocalTable(EngineTable):
         as_given: Turns what is published into a frame of the library that the table came from.
         texts: The same rows as they came, before text was read as numbers.
         stored: Removes the rows of a query, which are stored meanwhile.
+        earlier: The ids of the batches that it continues.
     """
 
     writes_privately: ClassVar[bool] = True
@@ -208,6 +219,7 @@ class LocalTable(EngineTable):
     as_given: Callable[[pl.DataFrame], Any] = lambda published: published
     texts: pl.LazyFrame | None = None
     stored: ExitStack = field(default_factory=ExitStack)
+    earlier: tuple[EarlierIds, ...] = ()
 
     def __post_init__(self) -> None:
         check_types(dict(self.rows.collect_schema()), self.columns)
@@ -228,7 +240,8 @@ class LocalTable(EngineTable):
 
     def run(self, asked: Pass) -> PassResult:
         """Read every row once, batch by batch, on several threads."""
-        reading = TablePass(asked, self.rows.collect_schema(), keep_order=self.keep_order)
+        schema, is_batch = self.rows.collect_schema(), bool(self.earlier)
+        reading = TablePass(asked, schema, keep_order=self.keep_order, is_batch=is_batch)
         query, rows, files = reading.query(self.rows), None, {}
         if asked.randomizer is not None and asked.folder is not None:
             files[UNITS] = self._write(query, reading, asked.randomizer, Path(asked.folder))
@@ -237,6 +250,8 @@ class LocalTable(EngineTable):
                 rows = query.collect(engine="streaming")
         clipped: tuple[str, ...] = ()
         if reading.tally is not None:
+            if reading.batch_ids is not None:
+                reading.batch_ids.refuse_repeated(self.earlier, self.columns.unit)
             count_repeated = partial(reading.ids.count_repeated, self._ids_with_hashes)
             clipped = self.check(asked, reading.tally, count_repeated) + self._grouped()
         return PassResult(
@@ -246,6 +261,20 @@ class LocalTable(EngineTable):
             files=files,
             notices=(*clipped, *reading.notices()),
         )
+
+    def apart_from(
+        self, earlier: Sequence[EarlierIds], progress: RowsDone = no_progress
+    ) -> LocalTable:
+        """The same table, which is rejected now and whenever it is counted if it has earlier ids.
+
+        A table can change between two passes: so each that counts compares what it reads itself.
+        """
+        own, ids = BatchIds(), self.rows.select(column(self.columns.unit))
+        with source_errors():
+            for batch in ids.collect_batches():
+                own.add(batch.to_series())
+        own.refuse_repeated(earlier, self.columns.unit, progress)
+        return replace(self, earlier=tuple(earlier))
 
     def text_shapes(self) -> dict[str, list[int]]:
         """Of each outcome that is text, how many rows have each kind of text that is no number."""
