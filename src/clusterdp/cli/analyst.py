@@ -16,6 +16,7 @@ from clusterdp._lists import parse_names
 from clusterdp._text import plain_text
 from clusterdp.cli.console import (
     FIRST,
+    AsJson,
     Folder,
     HelpAll,
     print_json,
@@ -26,6 +27,7 @@ from clusterdp.cli.console import (
 )
 from clusterdp.document.text import terminal_width
 from clusterdp.errors import OutputError, ParameterError
+from clusterdp.estimation.asking import ask
 from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.effects.findings import VARYING
 from clusterdp.estimation.estimate import estimate as estimate_effects
@@ -70,6 +72,22 @@ def estimate_command(
         str | None,
         typer.Option(
             help="The query whose rows are your table: 'select ...'.", rich_help_panel="Method"
+        ),
+    ] = None,
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="An answer of the owner to a follow-up (clusterdp ask). Repeatable.",
+            rich_help_panel=FIRST,
+        ),
+    ] = None,
+    followup: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="The follow-up of an answer, if it is not next to it. Repeatable.",
+            rich_help_panel="Method",
         ),
     ] = None,
     on: Annotated[
@@ -189,6 +207,8 @@ def estimate_command(
         control=control,
         estimator="unstratified" if unstratified else "stratified",
         use="rows" if rows_only else "everything",
+        answers=answer,
+        followups=followup,
         segments=None if segments is None else open_segments(segments, on, segments_query),
         on=on,
         by=by,
@@ -290,6 +310,59 @@ def _write_csv(result: Estimate, path: Path) -> None:
         result.to_polars().with_columns(texts).rename(plain_text).write_csv(path)
     except OSError as error:
         raise OutputError(f"Cannot write {path}: {error.strerror or 'invalid path'}.") from None
+
+
+@reported_errors("no follow-up was written")
+def ask_command(
+    folder: Folder,
+    by: Annotated[
+        list[str],
+        typer.Option(help="The column of labels; crossed: tier,region. Repeatable."),
+    ],
+    out: Annotated[str, typer.Option(help="The folder to write.")],
+    segments: Annotated[
+        str | None, typer.Option(help="Your own table, which has the labels by id.")
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option(help="Its column of ids; by default the one of the release.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="A declared metric to ask for; all by default. Repeatable."),
+    ] = None,
+    found_in_fold: Annotated[
+        int | None,
+        typer.Option(
+            metavar="FOLD",
+            help="The fold in which you chose these segments by looking at released rows.",
+        ),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why, in a line. The owner sees it.")] = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the owner for noisy totals of your segments. The owner will see your labels.
+
+    clusterdp ask published/ --segments crm.csv --by tier --out followup
+    """
+    asked = ask(
+        folder,
+        by=by,
+        out=out,
+        segments=None if segments is None else open_segments(segments, on),
+        on=on,
+        metrics=metric or None,
+        found_in_fold=found_in_fold,
+        reason=reason,
+    )
+    if as_json:
+        print_json(asked.to_dict())
+        return
+    print_screen(repr(asked))
+    print_next(
+        f"send {out} to the owner: clusterdp answer {shlex.quote(out)} --epsilon 0.2 --ledger ... "
+        "--out answer"
+    )
 
 
 _CSV_SUFFIX, _PARQUET = ".csv", ".parquet"

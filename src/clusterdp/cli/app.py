@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clusterdp.cli import analyst, folders, ledger, owner, reproduce
+from clusterdp.cli import analyst, answers, folders, ledger, owner, reproduce
 from clusterdp.cli.console import ErrorsInOneShape, ScreenHelp
 
 app = typer.Typer(
@@ -26,10 +26,12 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "init": owner.init_command,
         "plan": owner.plan_command,
         "release": owner.release_command,
+        "answer": answers.answer_command,
     },
     "Analyst": {
         "inspect": folders.inspect_command,
         "estimate": analyst.estimate_command,
+        "ask": analyst.ask_command,
         "verify": folders.verify_command,
         "calibrate": analyst.calibrate_command,
     },

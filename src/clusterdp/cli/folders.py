@@ -64,7 +64,8 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
     if verbose:
         shown += [*particulars(view), *_gain_tables(cluster_gains(release))]
     print_text(to_screen(shown, terminal_width()))
-    print_text(f"\nNext: clusterdp estimate {folder}")
+    is_answer = manifest.answers is not None
+    print_text(f"\nNext: clusterdp estimate {'RELEASE --answer ' * is_answer}{folder}")
 
 
 @reported_errors()

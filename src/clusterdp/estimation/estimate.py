@@ -61,11 +61,13 @@ from clusterdp.estimation.metrics.sample_ratio import (
     segment_ratio_notes,
 )
 from clusterdp.estimation.reading import segments as cutting
+from clusterdp.estimation.reading.answers import with_answers
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.request import (
     Differences,
     EstimateRequest,
     ExposureRequest,
+    dimension_columns,
     parse_column_names,
     parse_dimensions,
 )
@@ -93,6 +95,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     control: Any = None,
     estimator: Estimator = "stratified",
     use: Use = "everything",
+    answers: Any = None,
+    followups: Any = None,
     segments: Any = None,
     on: str | None = None,
     by: Sequence[str | Sequence[str]] | str | None = None,
@@ -118,6 +122,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             "unstratified" compares overall means.
         use: "everything" combines rows with noisy sums and counts of their cells, if the release
             has them; "rows" uses rows only, which is valid too and less precise.
+        answers: Folders that the owner answered follow-ups with: noisy totals, used like those of a
+            declared breakdown. See `ask`.
+        followups: The folders of these follow-ups, which have the labels. Those next to an answer
+            are found without.
         segments: The analyst's own table, or the path of its file. It is joined to the rows by unit
             id.
         on: The column of ids in that table; by default named as in the release.
@@ -155,6 +163,18 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     varying = parse_family(family)
+    if release.answers is not None:
+        raise ParameterError(
+            "This folder answers a follow-up. Fix: estimate from the release, and give this folder "
+            "with answers=[...] (--answer FOLDER)."
+        )
+    dimensions, covariates = parse_dimensions(by, release), parse_column_names("adjust", adjust)
+    asked = None
+    if answers:
+        _check_answerable(release, use)
+        used = [*dimension_columns(dimensions), *covariates, *([exposure] if exposure else [])]
+        asked = with_answers(release, answers, followups, segments, on, used)
+        release, segments, on = asked.release, asked.table, None
     spaces = [question.space for question in release.questions]
     request = EstimateRequest(
         layout=release.layout if control is None else release.layout.with_control(control),
@@ -164,9 +184,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         level=level,
         table=segments,
         on=on,
-        dimensions=parse_dimensions(by, release),
+        dimensions=dimensions,
         differences=differences,
-        covariates=parse_column_names("adjust", adjust),
+        covariates=covariates,
+        groups=() if asked is None else asked.groups,
         exposure=None if exposure is None else ExposureRequest.parse(exposure, spaces),
         inversion=ClusterInversion.from_release(release),
     )
@@ -189,6 +210,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     notes += [*scope_notes(request), *_scope_notes(release, set(found.outcomes))]
+    notes += [] if asked is None else asked.notes
     sorted_by_weight = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
@@ -221,6 +243,20 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             *segment_size_check(effects, release.provenance.unit),
         ),
     )
+
+
+def _check_answerable(release: Release, use: Use) -> None:
+    """Raise a ParameterError if a release has nothing that answers could calibrate."""
+    if release.units is None:
+        raise ParameterError(
+            "This release has no rows, and answers are used with rows. Fix: leave out answers "
+            "(--answer)."
+        )
+    if use == "rows":
+        raise ParameterError(
+            "Answers are noisy totals, and rows alone were asked for. Fix: leave out answers "
+            "(--answer) or use (--rows-only)."
+        )
 
 
 def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.reservation import Reservation
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import OpenTable
+    from clusterdp.spec.answers import Answers
     from clusterdp.spec.spec import ReleaseSpec
     from clusterdp.spec.terms import Terms
     from clusterdp.storage.folder import Destination
@@ -63,6 +64,7 @@ class PopulationBudget:
         on_message: Takes messages for the owner.
         resume_hint: How to finish the release with a given id, for messages; the command line by
             default.
+        answers: The follow-up that it answers; None for a release.
     """
 
     ledger: Ledger
@@ -71,6 +73,12 @@ class PopulationBudget:
     on_message: Callable[[str], None]
     confirmed_new: bool = False
     resume_hint: Callable[[str], str] | None = None
+    answers: Answers | None = None
+
+    def _balance(self) -> Balance:
+        """What the people of the release have lost by now."""
+        balance = self.ledger.balance(self._named())
+        return balance if self.answers is None else balance.answering(self.answers.release)
 
     def check_population(self) -> None:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
@@ -79,19 +87,19 @@ class PopulationBudget:
 
     def check_allowed(self, terms: Terms) -> None:
         """Raise a LedgerError if the ledger would reject a release; nothing is reserved."""
-        balance = self.ledger.balance(self._named())
+        balance = self._balance()
         if not balance.allows(terms.guarantee, terms.losses()):
             with errors_about("epsilon"):
                 raise LedgerError(balance.refusal(terms.guarantee))
 
     def allows(self, epsilon: float | None) -> bool:
         """Whether so much is left; False where it is not known how much a release takes."""
-        left = self.ledger.balance(self._named()).remaining
+        left = self._balance().remaining
         return epsilon is not None and epsilon <= left
 
     def describe(self, terms: Terms) -> dict[str, Any]:
         """The balance before and after a release; everything in it is public."""
-        balance = self.ledger.balance(self._named())
+        balance = self._balance()
         guarantee = terms.guarantee
         after = basic_composition([balance.basic, guarantee])
         names = set(terms.outcome_names)
@@ -138,7 +146,7 @@ class PopulationBudget:
             options: What was asked for, to resume it with.
             write: Writes it.
         """
-        layout = opened.layout
+        layout, answers = opened.layout, self.answers
         reservation = self.ledger.reserve(
             self._named(),
             terms=spec.terms,
@@ -150,6 +158,8 @@ class PopulationBudget:
             },
             place=absolute(str(target)),
             confirmed_new=self.confirmed_new,
+            answers=None if answers is None else answers.release,
+            followup=None if answers is None else answers.followup,
         )
         return self.finish(reservation, opened, spec, target, write)
 

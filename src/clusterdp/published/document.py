@@ -48,6 +48,7 @@ from clusterdp.published.contents import (
     question_texts,
 )
 from clusterdp.published.manifest import arms_in_words, title_of, what_is_public
+from clusterdp.spec.answers import NOT_ASKED
 from clusterdp.spec.columns import RESPONSE
 from clusterdp.spec.provenance import provenance_pairs
 from clusterdp.storage.folder import CELLS, ERRATA, PILOT
@@ -80,7 +81,8 @@ def write_card(view: FolderView, files: Mapping[str, FileSum]) -> str:
 
 def folder_document(view: FolderView) -> Document:
     """All that a folder says of itself."""
-    sections = (section(view) for section in SECTIONS)
+    chosen = SECTIONS if view.manifest.answers is None else ANSWER_SECTIONS
+    sections = (section(view) for section in chosen)
     return Document(
         title_of(view.manifest),
         [one for one in sections if one is not None],
@@ -133,6 +135,60 @@ def _at_a_glance(view: FolderView) -> Iterator[tuple[str, str]]:
     yield "Detectable", f"a change in {code(metric.name)} of {change}{within}"
     yield "Get effects", code("clusterdp estimate .")
     yield "Corrections", f"in {code(ERRATA)}, if there are any"
+
+
+def answer_introduction(view: FolderView) -> Section:
+    """What an answer is, which release it is about, and what is in its groups."""
+    manifest, about = view.manifest, view.manifest.provenance
+    lead = (
+        f"This folder answers a follow-up to a release of {counted(manifest.n_units, about.unit)}. "
+        f"It has noisy totals of {view.outcomes} by group and arm, and no rows. Use it together "
+        "with the release."
+    )
+    numbers = [
+        ("privacy budget, on top of the release", f"ε = {rounded_up(manifest.guarantee.epsilon)}"),
+        *([("published", str(about.released_on))] if about.released_on else []),
+    ]
+    return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), answer_facts(manifest)])
+
+
+def answer_facts(manifest: Manifest) -> Facts:
+    """What an answer is bound to, and its groups."""
+    answers = manifest.answers
+    assert answers is not None  # noqa: S101 - the caller has an answer
+    found, units = answers.found_in_fold, manifest.provenance.units
+    groups = [
+        f"{code(one.columns[0])}: {counted(len(set(one.labels[0]) - {NOT_ASKED}), 'group')} of "
+        f"{labelled:,} labelled {units}"
+        + (f"; {counted(pooled, 'small group')} pooled into {NOT_ASKED}" if pooled else "")
+        for one, labelled, pooled in zip(
+            manifest.breakdowns, answers.n_labelled, answers.n_pooled, strict=True
+        )
+    ]
+    held = f"fold {found}; its {units} have no labels" if found is not None else ""
+    pairs = [
+        ("Release", f"manifest {code(answers.release)}"),
+        ("Follow-up", code(answers.followup)),
+        ("Groups", "; ".join(groups)),
+        ("Metrics", "all" if answers.metrics is None else ", ".join(answers.metrics)),
+        ("Found in", held),
+    ]
+    return Facts([(name, text) for name, text in pairs if text])
+
+
+def answer_usage(view: FolderView) -> Section:
+    """How an answer is used: with its release and the analyst's labels."""
+    commands = (
+        "clusterdp verify .\n"
+        "clusterdp estimate RELEASE --answer . --followup FOLLOWUP --by "
+        f"{','.join(view.manifest.breakdowns[0].columns)}"
+    )
+    label = "clusterdp: effects in the groups, by rows of the release and these totals"
+    text = (
+        "Labels are not in this folder. The analyst's follow-up has them, and the key of the "
+        "checksums that the manifest holds."
+    )
+    return Section("Use it", [Code(label, commands, "sh"), Paragraph(text)], "use")
 
 
 def protection(view: FolderView) -> Section:
@@ -398,6 +454,17 @@ SECTIONS = (
 )
 
 
+ANSWER_SECTIONS = (
+    answer_introduction,
+    protection,
+    measurement,
+    answer_usage,
+    origin,
+    citation,
+    contents,
+)
+
+
 def overview(view: FolderView) -> list[Part]:
     """What a folder is, in short, for terminals and notebooks."""
     manifest, terms = view.manifest, view.manifest.terms
@@ -427,7 +494,7 @@ def overview(view: FolderView) -> list[Part]:
     return [
         Paragraph(f"{what}{day}"),
         Paragraph(size),
-        view.mde(),
+        view.mde() if manifest.answers is None else answer_facts(manifest),
         shown,
         *as_notes(view.notes),
     ]
@@ -460,7 +527,7 @@ def particulars(view: FolderView) -> list[Part | Section]:
         ("Written by", manifest.software),
     ]
     told = Facts([(name, text) for name, text in pairs if text])
-    return [told, *visible_effects(view).parts[1:]]
+    return [told] if manifest.answers else [told, *visible_effects(view).parts[1:]]
 
 
 def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -91,28 +91,32 @@ class TablePass:
         ids: The ids of all rows that are counted.
     """
 
-    def __init__(self, asked: Pass, schema: pl.Schema, *, keep_order: bool) -> None:
+    def __init__(
+        self, asked: Pass, schema: pl.Schema, *, keep_order: bool, labels: tuple[str, ...] = ()
+    ) -> None:
         import polars as pl
 
-        self.asked, self._read_later = asked, Fingerprint()
+        self.asked, self._labels, self._read_later = asked, labels, Fingerprint()
         self._encoder, randomizer, n_rows = asked.encoder, asked.randomizer, asked.layout.n_units
         self.tally: Tally | None = None
         if asked.counts is not None:
             self.tally = Tally(asked.encoder, asked.layout, asked.counts)
             self._encoder = self.tally.encoder
         self.ids = IdCollector(n_rows)
-        self._order = RowOrder(
-            self._encoder.secret_columns,
-            n_questions=len(self._encoder.questions),
-            n_arms=len(asked.layout.arms),
-            n_rows=n_rows,
-            keep_order=keep_order,
-        )
+        self._order: RowOrder | None = None
+        if not labels:  # an answer has no rows
+            self._order = RowOrder(
+                self._encoder.secret_columns,
+                n_questions=len(self._encoder.questions),
+                n_arms=len(asked.layout.arms),
+                n_rows=n_rows,
+                keep_order=keep_order,
+            )
         step = sampling_step(n_rows, _SAMPLED_NUMBERS)
         pairs = [
             Pair(secret, name, has_order(schema[name]), min(n_codes, _MOST_CLASSES), step)
             for secret, n_codes in enumerate(self._encoder.secret_sizes)
-            for name in (() if randomizer is None else self._encoder.columns.kept)
+            for name in (labels if randomizer is None else self._encoder.columns.kept)
         ]
         self._kept = KeptColumns(pairs, self._encoder, _MOST_COUNTED)
         self._schema = pl.Schema() if randomizer is None else randomizer.response_schema(schema)
@@ -153,7 +157,7 @@ class TablePass:
     def _count(self, tally: Tally, first_row: int, batch: pl.DataFrame, rows: RowCodes) -> None:
         """Count successive rows, and look at their ids and at their order."""
         self.ids.add(rows.units, rows.hashes)
-        if rows.sound:
+        if rows.sound and self._order is not None:
             public = [unnamed(batch[name]) for name in self._encoder.columns.ordering]
             secrets = self._encoder.secrets(batch, rows)
             self._order.add(first_row, rows, public, secrets)
@@ -175,11 +179,12 @@ class TablePass:
     def notices(self) -> tuple[str, ...]:
         """The warnings to the owner if what is published reveals outcomes, or private clusters."""
         revealing = (
-            pair.notice(self._encoder)
+            pair.notice(self._encoder, is_label=pair.name in self._labels)
             for pair, counter in self._kept.counters.items()
             if counts_reveal_outcome(counter.groups())
         )
-        return (*self._order.notices(), *revealing)
+        of_order = () if self._order is None else self._order.notices()
+        return (*of_order, *revealing)
 
 
 def _hold_on_to_memory() -> None:
@@ -228,7 +233,8 @@ class LocalTable(EngineTable):
 
     def run(self, asked: Pass) -> PassResult:
         """Read every row once, batch by batch, on several threads."""
-        reading = TablePass(asked, self.rows.collect_schema(), keep_order=self.keep_order)
+        schema = self.rows.collect_schema()
+        reading = TablePass(asked, schema, keep_order=self.keep_order, labels=self.labelled)
         query, rows, files = reading.query(self.rows), None, {}
         if asked.randomizer is not None and asked.folder is not None:
             files[UNITS] = self._write(query, reading, asked.randomizer, Path(asked.folder))
