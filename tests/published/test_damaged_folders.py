@@ -39,7 +39,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: spoil_file(
             d,
             "manifest.json",
-            lambda b: b.replace(b'"format_version": 7', b'"format_version": 8'),
+            lambda b: b.replace(b'"format_version": 8', b'"format_version": 9'),
         ),
         "upgrade clusterdp",
     ),

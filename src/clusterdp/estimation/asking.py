@@ -31,7 +31,7 @@ from clusterdp.published.asked_groups import (
     AnswerForecast,
     asked_groups,
     check_askable,
-    check_fits,
+    check_followup,
     forecast_in_short,
 )
 from clusterdp.published.folder import read_files
@@ -66,7 +66,7 @@ class Asked:
         followup: What is asked for.
         forecast: What to expect of effects in its groups.
         notes: What the analyst should know.
-        n_labelled: How many units have a label.
+        n_labeled: How many units have a label.
         units: What units are called.
     """
 
@@ -74,7 +74,7 @@ class Asked:
     followup: FollowUp
     forecast: AnswerForecast
     notes: tuple[str, ...]
-    n_labelled: int
+    n_labeled: int
     units: str
 
     def __fspath__(self) -> str:
@@ -90,7 +90,7 @@ class Asked:
         """What the owner will see, and standard errors now and with an answer."""
         lead = (
             f"Wrote {self.folder}: the owner will see these labels. {LABELS} has an id and a label "
-            f"for {self.n_labelled:,} {self.units}. Send the folder only if you may share them."
+            f"for {self.n_labeled:,} {self.units}. Send the folder only if you may share them."
         )
         tables = self.forecast.tables(SHOWN_EPSILONS, self.units)
         return [Paragraph(lead), *tables, *as_notes(list(self.notes))]
@@ -156,7 +156,7 @@ def ask(  # noqa: PLR0913 - what to ask for, all by name
         found_in_fold=found_in_fold,
         reason=reason,
     )
-    check_fits(asked, held)
+    check_followup(asked, held)
     labels = _labels(held, dimensions, segments, on, found_in_fold)
     groups = asked_groups(held, asked, labels)
     unit = manifest.provenance.unit
@@ -166,7 +166,7 @@ def ask(  # noqa: PLR0913 - what to ask for, all by name
         followup=written,
         forecast=AnswerForecast(held, manifest, groups.breakdowns, wanted),
         notes=tuple(_notes(groups.pooled, found_in_fold, held)),
-        n_labelled=len(labels),
+        n_labeled=len(labels),
         units=manifest.provenance.units,
     )
 

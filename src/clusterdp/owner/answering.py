@@ -23,7 +23,7 @@ from clusterdp.published.asked_groups import (
     AnswerForecast,
     asked_groups,
     check_askable,
-    check_fits,
+    check_followup,
     forecast_in_short,
 )
 from clusterdp.published.folder import read_files
@@ -77,7 +77,7 @@ class AnswerPreview:
             "and cannot be undone."
         )
         pairs = [
-            ("Asked", f"{', '.join(held['dimensions'])} of {held['n_labelled']:,} {held['units']}"),
+            ("Asked", f"{', '.join(held['dimensions'])} of {held['n_labeled']:,} {held['units']}"),
             ("Metrics", ", ".join(held["metrics"])),
             ("Public", "group sizes by arm, and a keyed checksum of the labels; no labels"),
             ("Protected", f"{', '.join(held['outcomes'])}: {held['privacy']['budget']}"),
@@ -143,7 +143,7 @@ class AnswerTask:
                 "give the folder of that release (--release)"
             )
         check_askable(release)
-        check_fits(asked, release)
+        check_followup(asked, release)
         labels = read_labels_of(folder, asked)
         groups = asked_groups(release, asked, labels)
         return cls(
@@ -158,7 +158,7 @@ class AnswerTask:
                 labels=asked.checksums(labels),
                 metrics=asked.metrics,
                 found_in_fold=asked.found_in_fold,
-                n_labelled=groups.n_labelled,
+                n_labeled=groups.n_labeled,
                 n_pooled=tuple(map(len, groups.pooled)),
             ),
             request=parse(options),
@@ -283,7 +283,7 @@ class AnswerTask:
             "followup": self.answers.followup,
             "dimensions": list(self.asked.names),
             "n_groups": len(forecast.groups),
-            "n_labelled": max(groups.n_labelled),
+            "n_labeled": max(groups.n_labeled),
             "units": self.manifest.provenance.units,
             "metrics": [one.name for _, one in forecast.metrics],
             "outcomes": list(spec.terms.outcome_names),

@@ -52,13 +52,13 @@ class AskedGroups(NamedTuple):
     Attributes:
         labels: Ids, and the label of each dimension; none where a group was pooled.
         breakdowns: The groups of each dimension with their sizes.
-        n_labelled: How many units have a label of each dimension, those of pooled groups too.
+        n_labeled: How many units have a label of each dimension, those of pooled groups too.
         pooled: The groups of each dimension that were pooled.
     """
 
     labels: pl.DataFrame
     breakdowns: tuple[Breakdown, ...]
-    n_labelled: tuple[int, ...]
+    n_labeled: tuple[int, ...]
     pooled: tuple[tuple[str, ...], ...]
 
 
@@ -75,12 +75,12 @@ def check_askable(release: Release) -> None:
         )
     if release.response is not None:
         raise ParameterError(
-            "Clusters of this release are private. Their noisy labels cannot be given to a table "
+            "Clusters of this release are private. A table cannot get the same noisy clusters "
             "again, so no totals fit its weights. Fix: ask for a release with a breakdown."
         )
 
 
-def check_fits(asked: FollowUp, release: Release) -> None:
+def check_followup(asked: FollowUp, release: Release) -> None:
     """Raise a ParameterError unless what is asked for fits a release."""
     answered_spaces([one.space for one in release.questions], asked.metrics)
     known = {*release.columns.cell, release.columns.unit, release.columns.randomization_unit}
@@ -144,8 +144,8 @@ def asked_groups(release: Release, asked: FollowUp, labels: pl.DataFrame) -> Ask
         pl.when(column(name).is_in(list(one.labels[0]))).then(column(name)).alias(name)
         for name, (one, _, _) in zip(asked.names, found, strict=True)
     ]
-    breakdowns, n_labelled, pooled = zip(*found, strict=True)
-    return AskedGroups(held.with_columns(kept), breakdowns, n_labelled, pooled)
+    breakdowns, n_labeled, pooled = zip(*found, strict=True)
+    return AskedGroups(held.with_columns(kept), breakdowns, n_labeled, pooled)
 
 
 def _pooled(

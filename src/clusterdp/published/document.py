@@ -159,10 +159,10 @@ def answer_facts(manifest: Manifest) -> Facts:
     found, units = answers.found_in_fold, manifest.provenance.units
     groups = [
         f"{code(one.columns[0])}: {counted(len(set(one.labels[0]) - {NOT_ASKED}), 'group')} of "
-        f"{labelled:,} labelled {units}"
+        f"{labeled:,} labeled {units}"
         + (f"; {counted(pooled, 'small group')} pooled into {NOT_ASKED}" if pooled else "")
-        for one, labelled, pooled in zip(
-            manifest.breakdowns, answers.n_labelled, answers.n_pooled, strict=True
+        for one, labeled, pooled in zip(
+            manifest.breakdowns, answers.n_labeled, answers.n_pooled, strict=True
         )
     ]
     held = f"fold {found}; its {units} have no labels" if found is not None else ""

@@ -216,7 +216,7 @@ def read_followup(place: str | os.PathLike[str]) -> tuple[FollowUp, str]:
     """A follow-up, and the checksum by which an answer names it.
 
     Raises:
-        FormatError: If it is none, of another format, or was edited.
+        FormatError: If there is no follow-up, or it has another format or was edited.
     """
     folder = open_folder(place)
     content = folder.read(FOLLOWUP, MOST_OF_TEXT) if folder.exists() else None

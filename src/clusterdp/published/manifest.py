@@ -386,7 +386,7 @@ def _question_claims(manifest: Manifest) -> Iterator[tuple[str, bool]]:
 
 def _are_answered(manifest: Manifest, answers: Answers) -> bool:
     """Whether an answer has a group for units without a label, and numbers of each dimension."""
-    per = (answers.labels, answers.n_labelled, answers.n_pooled)
+    per = (answers.labels, answers.n_labeled, answers.n_pooled)
     checksums = (answers.release, answers.followup, *answers.labels)
     sizes = [dict(zip(one.labels[0], one.sizes, strict=True)) for one in manifest.breakdowns]
     fold = answers.found_in_fold
@@ -396,8 +396,8 @@ def _are_answered(manifest: Manifest, answers: Answers) -> bool:
         and all(len(one.columns) == 1 for one in manifest.breakdowns)
         and all(set(groups) - {NOT_ASKED} for groups in sizes)
         and all(
-            manifest.n_units - sum(groups.get(NOT_ASKED, ())) <= labelled <= manifest.n_units
-            for groups, labelled in zip(sizes, answers.n_labelled, strict=True)
+            manifest.n_units - sum(groups.get(NOT_ASKED, ())) <= labeled <= manifest.n_units
+            for groups, labeled in zip(sizes, answers.n_labeled, strict=True)
         )
         and min(answers.n_pooled) >= 0
         and (fold is None or 0 <= fold < manifest.folds)

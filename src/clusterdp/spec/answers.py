@@ -29,7 +29,7 @@ class Answers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         metrics: The metrics that were asked for; None if all were.
         found_in_fold: The fold in which the segments were found, which has no labels; None if they
             were not found in released rows.
-        n_labelled: How many units have a label of each dimension, those of pooled groups too.
+        n_labeled: How many units have a label of each dimension, those of pooled groups too.
         n_pooled: How many groups of each dimension were too small, and are in "(not asked)".
     """
 
@@ -38,7 +38,7 @@ class Answers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     labels: tuple[str, ...]
     metrics: tuple[str, ...] | None
     found_in_fold: int | None
-    n_labelled: tuple[int, ...]
+    n_labeled: tuple[int, ...]
     n_pooled: tuple[int, ...]
 
 
@@ -50,7 +50,7 @@ def metric_names(spaces: Sequence[Categories]) -> list[str]:
 def answered_spaces(
     spaces: Sequence[Categories], metrics: Sequence[str] | None
 ) -> tuple[tuple[int, Categories], ...]:
-    """The categories that totals of some metrics are of, each with the place of its question.
+    """The categories whose totals are asked for, each with the place of its question.
 
     Raises:
         ParameterError: If there is no such metric.

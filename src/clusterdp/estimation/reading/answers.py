@@ -275,11 +275,11 @@ def _merged(first: pl.DataFrame, other: pl.DataFrame, unit: str) -> pl.DataFrame
                 f"Two follow-ups have different labels {name!r} for a unit. Fix: estimate with "
                 "one of them at a time."
             )
-    alike = [
+    same = [
         pl.when(column(held) == column(name)).then(column(name)).alias(name)
         for name, held in again.items()
     ]
-    return joined.with_columns(alike).drop(list(again.values()))
+    return joined.with_columns(same).drop(list(again.values()))
 
 
 def _split(labels: pl.DataFrame) -> pl.DataFrame:
