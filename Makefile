@@ -36,6 +36,7 @@ bench: .venv/bench ## Speed and memory, next to plain implementations. Minutes.
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.estimates
 	$(BIN)/python -m bench.questions
+	$(BIN)/python -m bench.followups
 
 bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/studies/scale.md. Ten minutes.
 	$(BIN)/python -m bench.scaling
@@ -54,6 +55,7 @@ bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes a
 	$(BIN)/python -m bench.attrition
 	$(BIN)/python -m bench.release_coverage
 	$(BIN)/python -m bench.question_coverage
+	$(BIN)/python -m bench.followup_coverage
 
 bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and complier effects cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md. Minutes.
 	$(BIN)/python -m bench.metric_coverage

@@ -11,7 +11,6 @@ from clusterdp.cli.console import (
     FIRST,
     REFUSED,
     AsJson,
-    HelpAll,
     confirmed,
     owner_notices,
     print_aside,
@@ -75,7 +74,6 @@ def answer_command(
         bool, typer.Option("--yes", help="Publish without asking.", rich_help_panel=FIRST)
     ] = False,
     as_json: AsJson = False,
-    help_all: HelpAll = False,  # noqa: ARG001 - it prints and exits
 ) -> None:
     """Answer an analyst's follow-up to a release with noisy totals.
 

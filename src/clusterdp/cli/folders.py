@@ -27,7 +27,7 @@ from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import overview, particulars
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
-from clusterdp.published.verification import owners_words, verify_folder
+from clusterdp.published.verification import owners_words, verify_binding, verify_folder
 from clusterdp.storage.folder import ERRATA
 from clusterdp.storage.reading import open_folder
 
@@ -69,12 +69,22 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
 
 
 @reported_errors()
-def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
-    """Check a release: checksums, guarantee, consistency.
+def verify_command(
+    folder: Folder,
+    release: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="The release that an answer should be about."),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Check a release or an answer: checksums, guarantee, consistency.
 
     clusterdp verify published/
     """
     checks = verify_folder(folder)
+    if release is not None and all(check.problem is None for check in checks):
+        checks.append(verify_binding(folder, release))
     sound = all(check.problem is None for check in checks)
     said = owners_words(read_manifest(folder)) if sound else []
     if as_json:

@@ -61,7 +61,7 @@ from clusterdp.estimation.metrics.sample_ratio import (
     segment_ratio_notes,
 )
 from clusterdp.estimation.reading import segments as cutting
-from clusterdp.estimation.reading.answers import with_answers
+from clusterdp.estimation.reading.answers import folder_names, with_answers
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.request import (
     Differences,
@@ -154,6 +154,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     given = dict(locals())
     if isinstance(segments, str | os.PathLike):
         given["segments"] = file_name(segments)
+    for name, folders in (("answers", answers), ("followups", followups)):
+        given[name] = [file_name(one) for one in folder_names(name, folders)] or None
     release = open_release(release)
     for name, choices in _CHOICES.items():
         if given[name] not in choices:

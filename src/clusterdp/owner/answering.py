@@ -195,9 +195,7 @@ class AnswerTask:
             )
             for place, space in answered_spaces(spaces, self.asked.metrics)
         ]
-        known = msgspec.structs.replace(
-            self.manifest.provenance, reason=self.asked.reason or None, collected=None
-        )
+        known = msgspec.structs.replace(self.manifest.provenance, reason=None)
         return ReleaseSpec.from_questions(questions, PublicClusters(), known, self.answers)
 
     def open_table(self, source: Any, engine: Engine, out: str, spec: ReleaseSpec) -> OpenTable:

@@ -115,8 +115,11 @@ def asked_groups(release: Release, asked: FollowUp, labels: pl.DataFrame) -> Ask
 
     unit, arm = release.columns.unit, release.columns.arm
     units = scan_units(release)
-    kind = units.collect_schema()[unit]
-    held = labels.rename({labels.columns[0]: unit}).with_columns(column(unit).cast(kind))
+    kind, own = units.collect_schema()[unit], labels.dtypes[0]
+    if (kind == pl.String) != (own == pl.String):
+        raise DataError(f"Ids are {kind} in the release and {own} in the labels. Fix: convert one.")
+    held = labels.rename({labels.columns[0]: unit})
+    held = held.with_columns(column(unit).cast(kind, strict=False))
     fold = [FOLD] if release.layout.folds > 1 else []
     rows = collect_rows(
         units.select(columns([unit, arm, *fold])).join(held.lazy(), on=unit, how="inner")

@@ -471,6 +471,7 @@ def overview(view: FolderView) -> list[Part]:
     columns, about = manifest.named_columns, manifest.provenance
     day = f", published {about.released_on}" if about.released_on else ""
     what = about.title or f"{', '.join(terms.outcome_names)}: a randomized experiment"
+    what = title_of(manifest) if manifest.answers else what
     arms = ", ".join(
         f"{arm} = control" if arm == str(manifest.control) else arm
         for arm in arms_in_words(manifest)

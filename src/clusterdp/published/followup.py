@@ -29,14 +29,15 @@ from clusterdp.published.folder import held_table
 from clusterdp.published.manifest import software_name
 from clusterdp.rows.column_types import holds_ids
 from clusterdp.rows.value_codes import n_unplain
-from clusterdp.spec.answers import NOT_ASKED
-from clusterdp.storage.folder import FOLLOWUP, LABELS, MOST_OF_TEXT, README
+from clusterdp.spec.answers import NOT_ASKED, answered_spaces
+from clusterdp.storage.folder import FOLLOWUP, LABELS, MOST_OF_TEXT, README, has_scheme
 from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.document.model import Part
+    from clusterdp.published.release import Release
     from clusterdp.storage.reading import Files
 
 _FORMAT, _FORMAT_VERSION = "clusterdp follow-up", 1
@@ -124,6 +125,8 @@ def write_followup(
         OutputError: If the folder exists, or cannot be written.
     """
     folder = Path(out)
+    if has_scheme(os.fspath(out)):
+        raise OutputError(f"{out} is no folder on this machine. Fix: write it here, then copy it.")
     try:
         folder.mkdir(parents=True)
         labels.write_parquet(folder / LABELS, compression="zstd", statistics=False)
@@ -205,13 +208,6 @@ def _document(asked: FollowUp, labels: pl.DataFrame, unit: str) -> Document:
     )
 
 
-def is_followup(place: object) -> bool:
-    """Whether a place is the folder of a follow-up."""
-    if not isinstance(place, str | os.PathLike):
-        return False
-    return (Path(place) / FOLLOWUP).is_file()
-
-
 def read_followup(place: str | os.PathLike[str]) -> tuple[FollowUp, str]:
     """A follow-up, and the checksum by which an answer names it.
 
@@ -264,3 +260,23 @@ def read_labels_of(place: str | os.PathLike[str], asked: FollowUp) -> pl.DataFra
     if any(map(n_unplain, texts)) or any((one == NOT_ASKED).any() for one in texts[1:]):
         raise FormatError(f"{folder}/{LABELS} has labels that cannot be shown")
     return labels
+
+
+def unbound(answer: Release, release: Release) -> str | None:
+    """Why an answer cannot be used with a release; None if it is about it."""
+    about, ours, theirs = answer.answers, release.layout, answer.layout
+    if about is None:
+        return "the folder is a release, not an answer"
+    if about.release != release.manifest_sha256:
+        return (
+            f"it is about another release, whose manifest has SHA-256 {about.release[:16]}…; that "
+            f"of this one has {(release.manifest_sha256 or '')[:16]}…"
+        )
+    same = ours.sizes.shape == theirs.sizes.shape and bool((ours.sizes == theirs.sizes).all())
+    cells = [(one.clusters, one.arms, one.folds) for one in (ours, theirs)]
+    if not same or cells[0] != cells[1]:
+        return "its cells are not those of the release"
+    asked = answered_spaces([one.space for one in release.questions], about.metrics)
+    if [one.space.record() for one in answer.questions] != [one.record() for _, one in asked]:
+        return "its outcomes are not those of the release"
+    return None

@@ -440,10 +440,10 @@ def software_name() -> str:
 def title_of(manifest: Manifest) -> str:
     """What a release is called: by its owner, or by its outcomes."""
     names = ", ".join(manifest.terms.outcome_names)
-    kind = "a private release of a randomized experiment"
+    title = manifest.provenance.title
     if manifest.answers is not None:
-        kind = "an answer to a follow-up"
-    return manifest.provenance.title or f"{names}: {kind}"
+        return f"{title or names}: an answer to a follow-up"
+    return title or f"{names}: a private release of a randomized experiment"
 
 
 def what_is_public(manifest: Manifest) -> str:

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp._named import column, columns
 from clusterdp.cells.layout import Breakdown
-from clusterdp.errors import DataError, ParameterError
+from clusterdp.errors import DataError, FormatError, ParameterError
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.reading.rows import read_table
 from clusterdp.privacy.composition import basic_composition
-from clusterdp.published.folder import read_files
+from clusterdp.published.folder import read_release
 from clusterdp.published.followup import (
     CROSSED,
     FollowUp,
     read_followup,
     read_labels_of,
+    unbound,
 )
 from clusterdp.published.release import Release
 from clusterdp.published.rows import scan_units
-from clusterdp.spec.answers import Answers, answered_spaces
+from clusterdp.spec.answers import Answers
 from clusterdp.statistics.sums import AnsweredSums, DrawnMetricSums
 from clusterdp.storage.folder import FOLLOWUP
-from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,10 +81,14 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
         FormatError: If a folder is not what it should be.
         DataError: If an answer is about another release, or labels are not those it was given.
     """
-    places, known = _paths("answers", answers), dict[str, tuple[str, FollowUp]]()
-    for folder in (*_paths("followups", followups), *_next_to(places)):
+    places, known = folder_names("answers", answers), dict[str, tuple[str, FollowUp]]()
+    for folder in folder_names("followups", followups):
         asked, checksum = read_followup(folder)
-        known.setdefault(checksum, (folder, asked))
+        known[checksum] = folder, asked
+    for folder in _next_to(places):
+        with suppress(FormatError):  # it may be of another version, and nobody named it
+            asked, checksum = read_followup(folder)
+            known.setdefault(checksum, (folder, asked))
     labels: dict[str, pl.DataFrame] = {}
     layout, questions = release.layout, list(release.questions)
     guarantees, groups, notes = [release.guarantee], list[str](), list[Note]()
@@ -124,7 +129,7 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
     return Answered(release, joined, tuple(groups), notes)
 
 
-def _paths(parameter: str, given: Any) -> list[str]:
+def folder_names(parameter: str, given: Any) -> list[str]:
     """Folders as a list of their paths."""
     listed = [given] if isinstance(given, str | os.PathLike) else list(given or ())
     if not all(isinstance(one, str | os.PathLike) for one in listed):
@@ -149,33 +154,19 @@ def _read_answer(place: str, release: Release) -> tuple[Release, Answers]:
     Raises:
         DataError: If it is a release itself, or about another one.
     """
-    answer, manifest = read_files(open_folder(place))
-    about = manifest.answers
-    if about is None:
-        raise DataError(f"{place} is a release, not an answer. Fix: give it as the release.")
+    answer = read_release(place)
     if release.manifest_sha256 is None:
         raise ParameterError(
             "Answers are about a published release. Fix: give the path of its folder, or read it "
             "with read_release."
         )
-    if about.release != release.manifest_sha256:
+    problem = unbound(answer, release)
+    if problem is not None or answer.answers is None:
         raise DataError(
-            f"{place} is about another release: its manifest has SHA-256 {about.release[:16]}…, "
-            f"and this one {release.manifest_sha256[:16]}…. Fix: give the release that was asked "
-            "about."
+            f"{place} cannot be used with this release: {problem}. Fix: give the release that was "
+            "asked about, and the owner's answer."
         )
-    ours, theirs = release.layout, answer.layout
-    same = ours.sizes.shape == theirs.sizes.shape and bool((ours.sizes == theirs.sizes).all())
-    if not same or (ours.clusters, ours.arms, ours.folds) != (
-        theirs.clusters,
-        theirs.arms,
-        theirs.folds,
-    ):
-        raise DataError(f"{place} and the release have other cells. One of them was edited.")
-    asked = answered_spaces([one.space for one in release.questions], about.metrics)
-    if [one.space.record() for one in answer.questions] != [one.record() for _, one in asked]:
-        raise DataError(f"{place} is about other outcomes than the release. One was edited.")
-    return answer, about
+    return answer, answer.answers
 
 
 def _checked_labels(place: str, asked: FollowUp, about: Answers) -> pl.DataFrame:
