@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,12 @@ from clusterdp.errors import ClusterDPError, OwnerNotice
 from clusterdp.ledger import ledger as ledger_module
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.published.folder import read_manifest
-from clusterdp.published.verification import verify_folder
+from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.releasing.journal import unpack_entry
+from forging import forge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -269,3 +272,55 @@ def test_ids_of_others_are_rejected(experiment: Experiment) -> None:
     with pytest.raises(ClusterDPError, match="of ids that the release does not have"):
         experiment.answer("made")
     assert experiment.spent() == 2.0
+
+
+def change_answers(**changed: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda content: content["answers"].update(changed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.update(answers=None),
+        change_answers(labels=[]),
+        change_answers(labels=["tier"]),
+        change_answers(release="elsewhere"),
+        change_answers(found_in_fold=7),
+        change_answers(n_labeled=[3]),
+        change_answers(n_pooled=[-1]),
+        lambda content: content["breakdowns"][0].update(
+            labels=[["(not asked)"]], sizes=[[600, 600]]
+        ),
+    ],
+    ids=["none", "no labels", "bare labels", "release", "fold", "too few", "pooled", "no group"],
+)
+def test_a_forged_answer_is_rejected(
+    change: Callable[[dict[str, Any]], object], experiment: Experiment
+) -> None:
+    experiment.ask()
+    experiment.answer()
+    forge(experiment.folder / "answer", change)
+    assert problems(experiment.folder / "answer")
+
+
+def test_a_release_that_states_what_it_answers_is_rejected(experiment: Experiment) -> None:
+    experiment.ask()
+    experiment.answer()
+    answers = json.loads((experiment.folder / "answer" / "manifest.json").read_bytes())["answers"]
+    forge(experiment.published, lambda content: content.update(answers=answers))
+    assert problems(experiment.published)
+
+
+def test_what_nothing_checks_is_listed(experiment: Experiment) -> None:
+    experiment.ask()
+    experiment.answer()
+    manifest = read_manifest(experiment.folder / "answer")
+    assert "answers" in owners_words(manifest)
+
+
+def test_an_answer_with_other_metrics_does_not_fit_its_release(experiment: Experiment) -> None:
+    experiment.ask(metrics="visit")
+    experiment.answer()
+    forge(experiment.folder / "answer", change_answers(metrics=["spend"]))
+    with pytest.raises(ClusterDPError, match="its outcomes are not those of the release"):
+        experiment.estimate("answer", by="tier")

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import polars as pl
 import pytest
 
 import clusterdp as cdp
@@ -204,3 +205,18 @@ def test_questions_share_the_sums_of_an_answer() -> None:
 def test_totals_alone_are_no_release() -> None:
     with pytest.raises(ParameterError, match="would publish no effects"):
         Mechanism(name="Totals", statistics=(NoisyTotals(epsilon=1),))
+
+
+def test_an_answer_to_nothing_is_no_release(tmp_path: Path) -> None:
+    table = pl.DataFrame(
+        {
+            "user": range(80),
+            "arm": [0, 1] * 40,
+            "y": [0, 1, 1, 0] * 20,
+            "tier": ["a", "a", "b", "b"] * 20,
+        }
+    )
+    asked = {"unit": "user", "arm": "arm", "outcomes": {"y": "0,1"}, "breakdown": "tier"}
+    with pytest.raises(ParameterError, match="totals of groups alone answer a follow-up"):
+        cdp.publish(table, out=tmp_path / "out", mechanism=answer_of(), **asked)
+    assert not (tmp_path / "out").exists()

@@ -117,7 +117,7 @@ def owners_words(manifest: Manifest) -> list[str]:
         "the name of the mechanism": any(
             one.name != usual_name(one) for one in manifest.terms.mechanisms
         ),
-        "that labels were those of the follow-up": manifest.answers is not None,
+        "answers": manifest.answers is not None,
         "names of columns": not manifest.terms.releases_rows,
         "numbers of units": not manifest.terms.releases_rows,
         "names, labels and values of outcomes": True,
