@@ -173,9 +173,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     dimensions, covariates = parse_dimensions(by, release), parse_column_names("adjust", adjust)
     asked = None
     if answers:
-        _check_answerable(release, use)
         used = [*dimension_columns(dimensions), *covariates, *([exposure] if exposure else [])]
-        asked = with_answers(release, answers, followups, segments, on, used)
+        asked = with_answers(release, answers, followups, segments, on, used, use=use)
         release, segments, on = asked.release, asked.table, None
     spaces = [question.space for question in release.questions]
     request = EstimateRequest(
@@ -245,20 +244,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             *segment_size_check(effects, release.provenance.unit),
         ),
     )
-
-
-def _check_answerable(release: Release, use: Use) -> None:
-    """Raise a ParameterError if a release has nothing that answers could calibrate."""
-    if release.units is None:
-        raise ParameterError(
-            "This release has no rows, and answers are used with rows. Fix: leave out answers "
-            "(--answer)."
-        )
-    if use == "rows":
-        raise ParameterError(
-            "Answers are noisy totals, and rows alone were asked for. Fix: leave out answers "
-            "(--answer) or use (--rows-only)."
-        )
 
 
 def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clusterdp._named import column, columns
 from clusterdp.cells.layout import Breakdown
 from clusterdp.errors import DataError, FormatError, ParameterError
+from clusterdp.estimation.effects.effect import Use
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.reading.rows import read_table
 from clusterdp.privacy.composition import basic_composition
@@ -66,6 +67,8 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
     table: Any,
     on: str | None,
     used: Sequence[str],
+    *,
+    use: Use,
 ) -> Answered:
     """A release with what was answered later.
 
@@ -76,19 +79,25 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
         table: The analyst's own table, or None.
         on: Its column of ids.
         used: The columns to segment by and to adjust for.
+        use: What is used of a release; answers are no rows.
 
     Raises:
+        ParameterError: If rows alone are used, there are none, or a follow-up is not at hand.
         FormatError: If a folder is not what it should be.
         DataError: If an answer is about another release, or labels are not those it was given.
     """
-    places, known = folder_names("answers", answers), dict[str, tuple[str, FollowUp]]()
-    for folder in folder_names("followups", followups):
-        asked, checksum = read_followup(folder)
-        known[checksum] = folder, asked
-    for folder in _next_to(places):
-        with suppress(FormatError):  # it may be of another version, and nobody named it
-            asked, checksum = read_followup(folder)
-            known.setdefault(checksum, (folder, asked))
+    if release.units is None:
+        raise ParameterError(
+            "This release has no rows, and answers are used with rows. Fix: leave out answers "
+            "(--answer)."
+        )
+    if use == "rows":
+        raise ParameterError(
+            "Answers are noisy totals, and rows alone were asked for. Fix: leave out answers "
+            "(--answer) or use (--rows-only)."
+        )
+    places = folder_names("answers", answers)
+    known = _known_followups(places, followups)
     labels: dict[str, pl.DataFrame] = {}
     layout, questions = release.layout, list(release.questions)
     guarantees, groups, notes = [release.guarantee], list[str](), list[Note]()
@@ -127,6 +136,19 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
         guarantee=basic_composition(guarantees),
     )
     return Answered(release, joined, tuple(groups), notes)
+
+
+def _known_followups(answers: list[str], followups: Any) -> dict[str, tuple[str, FollowUp]]:
+    """Follow-ups that were named, or are next to an answer, with their folders, by checksum."""
+    known = {}
+    for folder in folder_names("followups", followups):
+        asked, checksum = read_followup(folder)
+        known[checksum] = folder, asked
+    for folder in _next_to(answers):
+        with suppress(FormatError):  # it may be of another version, and nobody named it
+            asked, checksum = read_followup(folder)
+            known.setdefault(checksum, (folder, asked))
+    return known
 
 
 def folder_names(parameter: str, given: Any) -> list[str]:
