@@ -9,7 +9,7 @@ the same consequence are counted together, so that every output is in the sums.
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -216,7 +216,12 @@ def test_an_answer_to_nothing_is_no_release(tmp_path: Path) -> None:
             "tier": ["a", "a", "b", "b"] * 20,
         }
     )
-    asked = {"unit": "user", "arm": "arm", "outcomes": {"y": "0,1"}, "breakdown": "tier"}
+    asked: dict[str, Any] = {
+        "unit": "user",
+        "arm": "arm",
+        "outcomes": {"y": "0,1"},
+        "breakdown": "tier",
+    }
     with pytest.raises(ParameterError, match="totals of groups alone answer a follow-up"):
         cdp.publish(table, out=tmp_path / "out", mechanism=answer_of(), **asked)
     assert not (tmp_path / "out").exists()
