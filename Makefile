@@ -38,6 +38,7 @@ bench: .venv/bench ## Speed and memory, next to plain implementations. Minutes.
 	$(BIN)/python -m bench.folders
 	$(BIN)/python -m bench.questions
 	$(BIN)/python -m bench.batches
+	$(BIN)/python -m bench.followups
 
 bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/studies/scale.md. Ten minutes.
 	$(BIN)/python -m bench.scaling
@@ -57,6 +58,7 @@ bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes a
 	$(BIN)/python -m bench.release_coverage
 	$(BIN)/python -m bench.question_coverage
 	$(BIN)/python -m bench.folder_coverage
+	$(BIN)/python -m bench.followup_coverage
 
 bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios, complier effects and many segments cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md, docs/studies/many_segments.md. Half an hour.
 	$(BIN)/python -m bench.metric_coverage

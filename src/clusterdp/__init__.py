@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         OwnerNotice,
         ParameterError,
     )
+    from clusterdp.estimation.asking import Asked, ask
     from clusterdp.estimation.calibrated_rows import calibrated_rows
     from clusterdp.estimation.effects.effect import Effect
     from clusterdp.estimation.estimate import estimate
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.finite import OutcomeSpace
     from clusterdp.outcomes.number import Number
+    from clusterdp.owner.answers import answer
     from clusterdp.owner.plan import Plan, plan
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import Published, preview, publish, release, resume
@@ -62,6 +64,7 @@ _HOMES = {
         "OwnerNotice",
         "ParameterError",
     ),
+    "estimation.asking": ("Asked", "ask"),
     "estimation.calibrated_rows": ("calibrated_rows",),
     "estimation.estimate": ("estimate",),
     "estimation.effects.effect": ("Effect",),
@@ -79,6 +82,7 @@ _HOMES = {
         "uniform_prior_dp",
     ),
     "mechanisms.mechanism": ("Mechanism",),
+    "owner.answers": ("answer",),
     "owner.plan": ("Plan", "plan"),
     "owner.preview": ("Preview",),
     "owner.publish": ("Published", "preview", "publish", "release", "resume"),
@@ -90,6 +94,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Asked",
     "ClusterDPError",
     "DataError",
     "Effect",
@@ -110,6 +115,8 @@ __all__ = [
     "Release",
     "SumShares",
     "__version__",
+    "answer",
+    "ask",
     "calibrated_rows",
     "cluster_dp",
     "cluster_free_dp",

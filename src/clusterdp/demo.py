@@ -137,8 +137,10 @@ def main() -> None:
         "each ε protects, and which effects it can detect:"
     )
     run_command(f"plan {file} --html {page}")
-    say("4. The owner publishes as planned, once, with one budget for all three outcomes:")
-    run_command(f"release {file} --yes")
+    say("4. The owner publishes as planned, once. A ledger counts it:")
+    ledger = FOLDER / "budget.db"
+    run_command(f"ledger init {ledger} --cap-epsilon 4")
+    run_command(f"release {file}", f"--ledger {ledger} --population shop-users --yes")
     say("Every user is in it. Each debiased column averages to the truth:")
     print_rows(pl.read_parquet(published / "units.parquet", n_rows=3).drop("fold", "response"))
     say("5. The analyst has that folder, and a table of customer tiers of their own:")
@@ -148,9 +150,23 @@ def main() -> None:
         f"--plot {FOLDER}/forest.svg",
         f"--html {report}",
     )
+    say(
+        "6. Gold customers matter, so the analyst asks for noisy totals of tiers. The owner will "
+        "see these labels:"
+    )
+    asked, answer = FOLDER / "followup", FOLDER / "answer"
+    run_command(
+        f"ask {published}",
+        f"--segments {FOLDER}/crm.csv --by tier --metric visit",
+        f"--out {asked}",
+    )
+    say("7. The owner answers with a tenth of the budget that the release took:")
+    run_command(f"answer {asked}", f"--epsilon 0.2 --ledger {ledger} --out {answer} --yes")
+    say("8. The same effects, now by rows and totals:")
+    run_command(f"estimate {published}", f"--answer {answer} --by tier --metric visit")
     true = ", ".join(f"{name} {effect:.4f}" for name, effect in effects.items())
     say(
-        f"6. The true overall effects, which only this simulation knows: {true}. Each 95% CI "
+        f"9. The true overall effects, which only this simulation knows: {true}. Each 95% CI "
         "misses the truth one time in twenty; run it again."
     )
     say("Now open in a browser:")

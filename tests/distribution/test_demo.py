@@ -30,7 +30,8 @@ def test_the_demo_names_pages_that_are_there(
     written = (tmp_path / "demo-output/experiment.toml").read_text()
     assert all(f"{key} = {value}" in written for key, value in demo.FILLED_IN.items())
     assert '"?"\n' not in written
-    assert commands == ["init", "plan", "release", "estimate"]
+    first = ["init", "plan", "ledger", "release", "estimate"]
+    assert commands == [*first, "ask", "answer", "estimate"]
     assert max(map(len, told.splitlines())) <= 80
     named = re.findall(r"^  (demo-output/\S+\.html) ", told, re.MULTILINE)
     assert [Path(name).name for name in named] == ["plan.html", "index.html", "report.html"]

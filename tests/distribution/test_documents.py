@@ -19,6 +19,7 @@ from clusterdp.outcomes.declaration import DeclaredRecord
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.manifest import FORMAT_VERSION, BeforePilot, ColumnNames, Manifest
 from clusterdp.spec._experiment_text import SECTIONS
+from clusterdp.spec.answers import Answers
 from clusterdp.spec.provenance import Provenance, Spent
 from clusterdp.spec.terms import QuestionTerms
 from clusterdp.statistics import Statistic
@@ -109,7 +110,7 @@ def test_the_format_describes_every_key_of_a_manifest() -> None:
     described = (ROOT / "docs" / "reference" / "folder.md").read_text()
     kinds: list[type[Struct]] = [Manifest, QuestionTerms, ColumnNames, FileSum]
     kinds += [CategoriesRecord, DeclaredRecord, BeforePilot, NoisyPilot, Provenance, Spent]
-    kinds += [Mechanism, *get_args(Statistic), *get_args(RowRule)]
+    kinds += [Answers, Mechanism, *get_args(Statistic), *get_args(RowRule)]
     tags = [kind.__struct_config__.tag for kind in kinds if kind.__struct_config__.tag]
     keys = [field for kind in kinds for field in kind.__struct_fields__]
     keys += [field.name for field in dataclasses.fields(Guarantee)]

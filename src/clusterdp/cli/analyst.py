@@ -73,6 +73,22 @@ def estimate_command(
             help="The query whose rows are your table: 'select ...'.", rich_help_panel="Method"
         ),
     ] = None,
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="An answer of the owner to a follow-up (clusterdp ask). Repeatable.",
+            rich_help_panel=FIRST,
+        ),
+    ] = None,
+    followup: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="The follow-up of an answer, if it is not next to it. Repeatable.",
+            rich_help_panel="Method",
+        ),
+    ] = None,
     on: Annotated[
         str | None,
         typer.Option(
@@ -215,6 +231,8 @@ def estimate_command(
         control=control,
         estimator="unstratified" if unstratified else "stratified",
         use="rows" if rows_only else "everything",
+        answers=answer,
+        followups=followup,
         segments=None if segments is None else open_segments(segments, on, segments_query),
         on=on,
         by=by,
@@ -295,14 +313,21 @@ def _command(context: typer.Context) -> str:
             words.append(option.opts[0])
         else:
             each = value if isinstance(value, list) else [value]
-            names = [_shown_table(one) if option.name == "segments" else str(one) for one in each]
+            names = [_shown_word(str(option.name), one) for one in each]
             words += [word for name in names for word in (option.opts[0], name)]
     return shlex.join(words)
 
 
-def _shown_table(source: str) -> str:
-    """The name of a file; what is no file may hold paths and passwords, and is not shown."""
-    return Path(source).name if Path(source).exists() else "SEGMENTS"
+def _shown_word(option: str, value: object) -> str:
+    """The value of an option, of files and folders by their names.
+
+    A table that is no file may hold paths and passwords, and is not shown.
+    """
+    if option in {"answer", "followup"}:
+        return Path(str(value)).resolve().name
+    if option == "segments":
+        return Path(str(value)).name if Path(str(value)).exists() else "SEGMENTS"
+    return str(value)
 
 
 def _write_page(result: Estimate, path: Path) -> None:

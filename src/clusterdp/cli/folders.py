@@ -35,7 +35,7 @@ from clusterdp.published.document import overview, particulars
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
 from clusterdp.published.manifest import checksum_of
 from clusterdp.published.rows import released_row_errors
-from clusterdp.published.verification import owners_words, verify_folder
+from clusterdp.published.verification import owners_words, verify_binding, verify_folder
 from clusterdp.storage.folder import ERRATA
 from clusterdp.storage.reading import open_folder
 
@@ -72,7 +72,8 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
     if verbose:
         shown += [*particulars(view), *_gain_tables(cluster_gains(release))]
     print_text(to_screen(shown, terminal_width()))
-    print_text(f"\nNext: clusterdp estimate {folder}")
+    is_answer = manifest.answers is not None
+    print_text(f"\nNext: clusterdp estimate {'RELEASE --answer ' * is_answer}{folder}")
 
 
 @reported_errors()
@@ -86,17 +87,23 @@ def verify_command(
             help="Check too that no unit is in this folder, which the release continues. Name all.",
         ),
     ] = None,
+    release: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Check too that the answer is about this release."),
+    ] = None,
     ledger: Annotated[
         str | None,
         typer.Option(help="The owner's ledger: check too that it has the release, not withdrawn."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a release: checksums, guarantee, consistency.
+    """Check a release or an answer: checksums, guarantee, consistency.
 
     clusterdp verify published/
     """
     checks = verify_folder(folder, continues or ())
+    if release is not None and all(check.problem is None for check in checks):
+        checks.append(verify_binding(folder, release))
     sound = all(check.problem is None for check in checks)
     if ledger is not None and sound:
         problem = folder_problem(checksum_of(read_manifest(folder)), Ledger(ledger).releases())

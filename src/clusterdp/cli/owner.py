@@ -55,6 +55,7 @@ from clusterdp.storage.store import is_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterdp.owner.answering import AnswerPreview
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import PendingRelease, Published
@@ -302,7 +303,7 @@ def release_command(
         also = {"dry_run": dry_run or None}
         with owner_notices(), progress_bars() as bars:
             published = run_resume(resume, _release_task(here), given | also, progress=bars)
-        _show_published(published, None, as_json=as_json)
+        show_published(published, None, as_json=as_json)
         return
     source = _source(given)
     task = _release_task(given)
@@ -364,7 +365,7 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
 
     with owner_notices(), progress_bars() as bars:
         published = run_publish(task, show=show, progress=bars)
-    _show_published(published, shown[0], as_json=as_json)
+    show_published(published, shown[0], as_json=as_json)
 
 
 def on_terminal() -> bool:
@@ -377,7 +378,7 @@ def _show_before(preview: Preview, *, verbose: bool) -> None:
     print_text(to_screen([*preview.parts(), *details], terminal_width()) + "\n")
 
 
-def _published_in_short(published: Published, preview: Preview | None) -> str:
+def _published_in_short(published: Published, preview: Preview | AnswerPreview | None) -> str:
     """How much was written, the release's id in the ledger, and what remains of its budget."""
     said = ""
     if not has_scheme(published.folder):
@@ -391,7 +392,10 @@ def _published_in_short(published: Published, preview: Preview | None) -> str:
     return f"{said}. Release {published.release_id[:8]}{rest}."
 
 
-def _show_published(published: Published, preview: Preview | None, *, as_json: bool) -> None:
+def show_published(
+    published: Published, preview: Preview | AnswerPreview | None, *, as_json: bool
+) -> None:
+    """Say where a release is, and what it found and cost."""
     target = published.folder
     if as_json:
         content: dict[str, Any] = {} if preview is None else {"plan": preview.content}

@@ -124,6 +124,8 @@ class TableOptions:
         show_row_counts: Whether messages to the owner may count rows by what their outcomes are.
         aggregates: How several rows of a unit become one, by outcome; empty if each unit has one.
         notation: How outcomes that are text have numbers.
+        joined: Ids and labels that the table is joined to, as columns of its own; None without.
+            Units without a label are "(not asked)".
     """
 
     columns: Columns
@@ -133,6 +135,7 @@ class TableOptions:
     show_row_counts: bool = False
     aggregates: Aggregates = field(default_factory=dict)
     notation: Notation = PLAIN
+    joined: pl.DataFrame | None = None
 
     def __post_init__(self) -> None:
         if self.aggregates and self.keep_order:
@@ -159,13 +162,19 @@ class TableOptions:
         """What a table by name is read for."""
         columns = self.columns
         private = set(columns.secrets) - set(columns.outcomes)
+        named = {*columns.public, *possible_parts(columns.cluster)}
         return ColumnRequest(
-            public={*columns.public, *possible_parts(columns.cluster)} - private,
+            public=named - private - set(self.labelled),
             outcomes=columns.secrets,
             labelled={*self.labels, *private},
             decimal=self.notation.decimal,
             unit=columns.unit,
         )
+
+    @property
+    def labelled(self) -> tuple[str, ...]:
+        """The columns of labels that the table is joined to."""
+        return () if self.joined is None else tuple(self.joined.columns[1:])
 
     @property
     def numeric(self) -> tuple[str, ...]:

@@ -63,12 +63,15 @@ from clusterdp.estimation.metrics.sample_ratio import (
 )
 from clusterdp.estimation.opened import ReadFolders
 from clusterdp.estimation.reading import segments as cutting
+from clusterdp.estimation.reading.answers import Answered, folder_paths, with_answers
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.folders import FOLDER
 from clusterdp.estimation.reading.request import (
     Differences,
     EstimateRequest,
+    dimension_columns,
     parse_column_names,
+    parse_dimensions,
 )
 from clusterdp.estimation.report.results import Estimate
 from clusterdp.outcomes.space import ValueRange
@@ -94,6 +97,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     control: Any = None,
     estimator: Estimator = "stratified",
     use: Use = "everything",
+    answers: Any = None,
+    followups: Any = None,
     segments: Any = None,
     on: str | None = None,
     by: Sequence[str | Sequence[str]] | str | None = None,
@@ -123,6 +128,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             "unstratified" compares overall means.
         use: "everything" combines rows with noisy sums and counts of their cells, if the release
             has them; "rows" uses rows only, which is valid too and less precise.
+        answers: Folders that the owner answered follow-ups with: noisy totals, used like those of a
+            declared breakdown. See `ask`.
+        followups: The folders of these follow-ups, which have the labels. Those next to an answer
+            are found without.
         segments: The analyst's own table, or the path of its file. It is joined to the rows by unit
             id.
         on: The column of ids in that table; by default named as in the release.
@@ -157,6 +166,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     given = dict(locals())
     if isinstance(segments, str | os.PathLike):
         given["segments"] = file_name(segments)
+    for name, places in (("answers", answers), ("followups", followups)):
+        given[name] = [file_name(one) for one in folder_paths(name, places)] or None
     for name, choices in _CHOICES.items():
         if given[name] not in choices:
             first, second = choices[:2]
@@ -167,25 +178,33 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     varying = parse_family(family)
     folders = ReadFolders.open(release)
     release = folders.releases[0]
+    covariates = parse_column_names("adjust", adjust)
+    asked = Answered(release, segments, (), [])
+    if answers:
+        used = [*dimension_columns(parse_dimensions(by, release)), *covariates]
+        used += [exposure] if exposure else []
+        asked = with_answers(folders.only(), answers, followups, segments, on, used, use=use)
+        folders, on = ReadFolders(folders.names, [asked.release]), None
     which = parse_look(look, anytime, sum(one.layout.n_units for one in folders.releases))
     folders.ask(
         EstimateRequest(
-            layout=release.layout,
+            layout=asked.release.layout,
             estimator=estimator,
             use_sums=use == "everything",
             fold=fold,
             level=nominal_level(which, level),
-            table=segments,
+            table=asked.table,
             on=on,
             differences=differences,
-            covariates=parse_column_names("adjust", adjust),
+            covariates=covariates,
+            groups=asked.groups,
             by_precision=folder_weights == "precision",
         ),
         by=by,
         control=control,
         exposure=exposure,
     )
-    request = folders.request
+    release, request = asked.release, folders.request
     ratio_notes = folders.share_notes(shares)
     estimators = parse_metrics(metrics, [question.space for question in release.questions])
     if release.units is not None:
@@ -211,6 +230,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     notes += [*scope_notes(request), *folders.notes(lambda one: _scope_notes(one, shown))]
     notes += between_notes(effects, FOLDER)
     notes += look_notes(which, level, len(folders.names), has_tests=bool(found.tests))
+    notes += asked.notes
     sorted_by_weight = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),

@@ -57,6 +57,11 @@ class ReadFolders:
 
     def __init__(self, names: Sequence[str | None], releases: Sequence[Release]) -> None:
         self.names, self.releases = tuple(names), tuple(releases)
+        if any(one.answers is not None for one in self.releases):
+            raise ParameterError(
+                "This folder answers a follow-up. Fix: estimate from the release, and give this "
+                "folder with answers=[...] (--answer FOLDER)."
+            )
         self.requests: list[EstimateRequest] = []
         self.request: EstimateRequest
 
@@ -83,6 +88,18 @@ class ReadFolders:
     def is_one(self) -> bool:
         """Whether there is one folder."""
         return len(self.releases) == 1
+
+    def only(self) -> Release:
+        """The release of the one folder that answers are about.
+
+        Raises:
+            ParameterError: If there are several.
+        """
+        if not self.is_one:
+            raise ParameterError(
+                "Answers are about one release. Fix: estimate its folder alone with its answers."
+            )
+        return self.releases[0]
 
     def ask(self, request: EstimateRequest, *, by: Any, control: Any, exposure: Any) -> None:
         """Take in what to estimate.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from clusterdp.errors import ClusterDPError, ParameterError
+from clusterdp.errors import ClusterDPError, LedgerError, ParameterError
 from clusterdp.ledger._encryption import is_described
 from clusterdp.ledger._store import (
     DRAWN_EVENTS,
@@ -108,6 +108,11 @@ class ReleaseRecord:
         """The release whose follow-up it answers, by the checksum of its manifest; None if none."""
         return self.content.get("answers")
 
+    @property
+    def followup(self) -> str | None:
+        """The follow-up that it answers, by its checksum; None if none."""
+        return self.content.get("followup")
+
     @cached_property
     def guarantee(self) -> Guarantee:
         """What it costs in (ε, δ)."""
@@ -140,6 +145,34 @@ def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
             if entry.event in (*ENDED, WITHDRAWN):
                 one["ended"] = {"at": entry.at, "who": entry.who, **entry.content}
     return [ReleaseRecord(**one) for one in found.values()]
+
+
+class AnsweredError(LedgerError):
+    """A follow-up is answered, or about to be: another draw would cost again.
+
+    Attributes:
+        record: The answer.
+    """
+
+    def __init__(self, record: ReleaseRecord) -> None:
+        super().__init__(
+            f"this follow-up is answered by release {record.release_id}. Nothing was spent"
+        )
+        self.record = record
+
+
+def refuse_answered(releases: Sequence[ReleaseRecord], release: str, followup: str | None) -> None:
+    """Raise an AnsweredError if a follow-up has an answer that is published or unfinished.
+
+    Args:
+        releases: Every release of a ledger.
+        release: The release that the follow-up is about, by the checksum of its manifest.
+        followup: The follow-up, by its checksum; None matches nothing.
+    """
+    for one in releases:
+        is_same = (one.answers, one.followup) == (release, followup)
+        if followup and is_same and one.status not in ENDED:
+            raise AnsweredError(one)
 
 
 def find_problems(entries: Sequence[Entry]) -> list[str]:
@@ -244,7 +277,7 @@ def _is_valid(entry: Entry) -> bool:
         if entry.event == "reserved":
             msgspec.convert(content, Terms).check()
             texts = [content[name] for name in _TEXTS]
-            texts += [content["answers"]] if "answers" in content else []
+            texts += [content[name] for name in ("answers", "followup") if name in content]
             if "continues" in content:
                 texts += msgspec.convert(content["continues"], _Manifests)
             return all(isinstance(one, str) for one in texts)

@@ -26,6 +26,7 @@ from clusterdp.ledger.history import (
     find_problems,
     format_problem,
     read_releases,
+    refuse_answered,
 )
 from clusterdp.ledger.reservation import (
     Reservation,
@@ -265,6 +266,7 @@ class Ledger:
         confirmed_new: bool | None = None,
         continues: Sequence[str] = (),
         answers: str | None = None,
+        followup: str | None = None,
     ) -> Reservation:
         """Spend the budget of a release that is about to begin.
 
@@ -279,8 +281,10 @@ class Ledger:
                 published ones of a chain, whose units it has none of.
             answers: The release whose follow-up it answers, by the checksum of its manifest. None
                 for all others.
+            followup: That follow-up, by its checksum.
 
         Raises:
+            AnsweredError: If it is answered already, or an answer is unfinished.
             LedgerError: If the cap does not allow it, or the population is new and should not be,
                 or the reverse; if it answers a release that the ledger does not have; or if it
                 could share units with a batch that it does not continue. Nothing is spent then.
@@ -297,6 +301,7 @@ class Ledger:
             balance = self._balance(name, releases).continuing(continues)
             if answers is not None:
                 balance = balance.answering(answers)
+                refuse_answered(releases, answers, followup)
             if not balance.allows(guarantee, terms.losses()):
                 raise LedgerError(balance.refusal(guarantee))
             release_id = unused_id(transaction, entries)
@@ -310,6 +315,7 @@ class Ledger:
                 **about,
                 **({"continues": earlier} if earlier else {}),
                 **({} if answers is None else {"answers": answers}),
+                **({} if followup is None else {"followup": followup}),
                 "spent_before": spent,
                 "claim": key.claim(),
                 "key_sha256": sha256(stored).hexdigest(),

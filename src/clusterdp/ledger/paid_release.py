@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.reservation import Reservation
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import OpenTable
+    from clusterdp.spec.answers import Answers
     from clusterdp.spec.spec import ReleaseSpec
     from clusterdp.spec.terms import Terms
     from clusterdp.storage.folder import Destination
@@ -64,6 +65,7 @@ class PopulationBudget:
         on_message: Takes messages for the owner.
         resume_hint: How to finish the release with a given id, for messages; the command line by
             default.
+        answers: The follow-up that it answers; None for a release.
     """
 
     ledger: Ledger
@@ -73,6 +75,7 @@ class PopulationBudget:
     confirmed_new: bool = False
     continues: tuple[str, ...] = ()
     resume_hint: Callable[[str], str] | None = None
+    answers: Answers | None = None
 
     def check_population(self) -> None:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
@@ -85,8 +88,11 @@ class PopulationBudget:
         Raises:
             LedgerError: If the batches that it continues are not all of one experiment.
         """
+        balance = self.ledger.balance(self._named())
+        if self.answers is not None:
+            return balance.answering(self.answers.release)
         with errors_about("continues"):
-            return self.ledger.balance(self._named()).continuing(self.continues)
+            return balance.continuing(self.continues)
 
     def check_allowed(self, terms: Terms) -> None:
         """Raise a LedgerError if the ledger would reject a release; nothing is reserved."""
@@ -149,7 +155,7 @@ class PopulationBudget:
             options: What was asked for, to resume it with.
             write: Writes it.
         """
-        layout = opened.layout
+        layout, answers = opened.layout, self.answers
         reservation = self.ledger.reserve(
             self._named(),
             terms=spec.terms,
@@ -162,6 +168,8 @@ class PopulationBudget:
             place=absolute(str(target)),
             confirmed_new=self.confirmed_new,
             continues=self.continues,
+            answers=None if answers is None else answers.release,
+            followup=None if answers is None else answers.followup,
         )
         return self.finish(reservation, opened, spec, target, write)
 

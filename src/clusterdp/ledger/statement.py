@@ -142,7 +142,8 @@ class Statement:
     def _table(self, balance: Balance) -> Table:
         """Its releases; δ only where there is any."""
         hidden = None if balance.basic.delta else _HEADER.index("δ")
-        rows = [_HEADER, *map(_cells, balance.releases)]
+        known = {one.manifest_sha256: one.release_id for one in balance.releases}
+        rows = [_HEADER, *(_cells(one, known.get(one.answers)) for one in balance.releases)]
         return Table(
             "", [tuple(cell for place, cell in enumerate(row) if place != hidden) for row in rows]
         )
@@ -206,11 +207,13 @@ def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     return [*steps, "Abandon it, its budget spent, with:", f"  {close}"]
 
 
-def _cells(one: ReleaseRecord) -> tuple[str, ...]:
+def _cells(one: ReleaseRecord, answered: str | None) -> tuple[str, ...]:
+    """The cells of a release; of an answer, with the id of the release that it is about."""
+    about = f" (answers {answered[:_SHOWN]})" if one.answers and answered else ""
     return (
         one.at[:16].replace("T", " "),
         one.release_id[:_SHOWN],
-        ", ".join(one.terms.outcome_names),
+        ", ".join(one.terms.outcome_names) + about,
         rounded_up(one.guarantee.epsilon),
         rounded_up(one.guarantee.delta),
         "unfinished" if one.is_unfinished else status_of(one),
@@ -263,5 +266,6 @@ def _describe_release(one: ReleaseRecord) -> dict[str, Any]:
         "manifest_sha256": one.manifest_sha256,
         "continues": list(one.continues),
         "answers": one.answers,
+        "followup": one.followup,
         "ended": one.ended,
     }

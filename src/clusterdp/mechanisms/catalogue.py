@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+# What a mechanism is called that answers a follow-up.
+ANSWER = "Answer"
+
+
 class SumShares(NamedTuple):
     """Shares of ε for noisy sums; levels are paid for one after another, and rows get the rest.
 
@@ -213,8 +217,32 @@ def noisy_histogram(*, epsilon: float | None = None, noise_scale: float | None =
     return Mechanism(name="Noisy Histogram", statistics=(NoisyCounts(noise_scale=noise_scale),))
 
 
+def answering(
+    *, epsilon: float, dimensions: Sequence[str], released: Sequence[Mechanism], row_epsilon: float
+) -> Mechanism:
+    """Totals of the groups of some dimensions, which share ε: the answer to a follow-up. No rows.
+
+    Args:
+        epsilon: ε of the answer.
+        dimensions: The columns of the labels.
+        released: The mechanisms of the release, whose totals decide how weights are capped.
+        row_epsilon: ε of its rows, which decides that where it has no totals.
+    """
+    share = checked_epsilon(epsilon) / len(dimensions)
+    totals = released[0].find(NoisyTotals)
+    worth = (
+        float(noise_in_rows(np.array(share), np.array(row_epsilon)))
+        if totals is None
+        else totals.noise_in_rows
+    )
+    made = [NoisyTotals(epsilon=share, by=(name,), noise_in_rows=worth) for name in dimensions]
+    return Mechanism(name=ANSWER, statistics=tuple(made))
+
+
 def usual_name(mechanism: Mechanism) -> str:
     """What the builders above call a mechanism of such statistics and rows."""
+    if mechanism.is_answer:
+        return ANSWER
     counts = mechanism.find(NoisyCounts)
     if mechanism.rows is None:
         return "Noisy Horvitz–Thompson" if counts is None else "Noisy Histogram"

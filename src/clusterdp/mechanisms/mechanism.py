@@ -82,7 +82,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
                 "totals of one release share the weights of units: give all of them the same "
                 "noise_in_rows"
             )
-        if self.rows is None and not self.statistics[0].estimates_effects:
+        if self.rows is None and not (self.statistics[0].estimates_effects or self.is_answer):
             raise ParameterError(
                 f"{self.name} would publish no effects: {type(self.statistics[0]).__name__} does "
                 "not estimate any; publish rows too"
@@ -96,6 +96,13 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
     def releases_rows(self) -> bool:
         """Whether rows are published, or aggregates only."""
         return self.rows is not None
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it publishes totals of groups and nothing else: estimates use them with rows."""
+        return self.rows is None and all(
+            isinstance(one, NoisyTotals) and bool(one.by) for one in self.statistics
+        )
 
     @property
     def designs_rows(self) -> bool:

@@ -424,3 +424,27 @@ def declared_of(declared: DeclaredOutcomes, names: Sequence[str]) -> DeclaredOut
         metrics=tuple(declared.metrics[place] for place in kept),
         multipliers=tuple(declared.multipliers[place] for place in kept),
     )
+
+
+def measuring(declared: DeclaredOutcomes, metrics: Collection[str]) -> DeclaredOutcomes | None:
+    """What is declared of some metrics alone, with the means of their outcomes; None of none."""
+    wanted = [one for one in declared.metrics if str(one) in metrics]
+    names = {name for one in wanted for name in one.outcomes}
+    if not names:
+        return None
+    own = len(declared.outcomes) + len(declared.missing)
+    kept = [
+        place
+        for place, one in enumerate(declared.metrics)
+        if one.outcomes <= names and (place < own or one in wanted)
+    ]
+    return DeclaredOutcomes(
+        outcomes=tuple(one for one in declared.outcomes if one.name in names),
+        constraints=tuple(
+            one
+            for one in declared.constraints
+            if one.condition.outcomes | one.consequence.outcomes <= names
+        ),
+        metrics=tuple(declared.metrics[place] for place in kept),
+        multipliers=tuple(declared.multipliers[place] for place in kept),
+    )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # The variable of the environment that makes a ledger compulsory, unless it is empty or 0.
 REQUIRE_LEDGER = "CLUSTERDP_REQUIRE_LEDGER"
 # Rows that are read once more in no time, before anything is spent.
-_SMALL_TABLE = 2**16
+FEW_ROWS = 2**16
 
 
 def _ignore(message: str) -> None:
@@ -123,7 +123,7 @@ class ReleaseJob:
         slow = any(space.n_categories > QUICK_CATEGORIES for space in opened.table.spaces)
         asked = self.request.budget
         affordable = budget is None or budget.allows(None if asked.delta else asked.epsilon)
-        small = opened.layout.n_units <= _SMALL_TABLE
+        small = opened.layout.n_units <= FEW_ROWS
         if (slow or small) and affordable and opened.clusters.response is None:
             return opened.telling(opened.count().notices)
         return opened

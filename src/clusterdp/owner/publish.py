@@ -18,10 +18,11 @@ from clusterdp.errors import ParameterError, errors_about
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
+from clusterdp.owner.answering import FOLLOWUP_FOLDER, RELEASE_FOLDER, AnswerTask
 from clusterdp.owner.batch import as_batch, check_declaration, check_rows_released
 from clusterdp.owner.job import ReleaseJob, python_job, require_ledger
 from clusterdp.owner.keywords import PublishKeywords, ReleaseKeywords, takes
-from clusterdp.owner.plan import table_name
+from clusterdp.owner.plan import by_name, table_name
 from clusterdp.owner.preview import describe_release
 from clusterdp.planning.decide import Draft, decide
 from clusterdp.published.earlier import read_earlier
@@ -272,7 +273,7 @@ def run_publish(
             show(ready)
         opened, spec, _, budget, target, kept = ready
         assert target is not None  # noqa: S101 - there is a place
-        write = _writer(progress)
+        write = folder_writer(progress)
         if budget is None:
             today = datetime.now(tz=UTC).date()
             return Published(**write(opened, spec.begun(today), target))
@@ -305,6 +306,7 @@ def run_resume(
     moved = ("input", "query", "delimiter", "continues", "out")
     here = {name: getattr(asked, name) for name in moved}
     kept = resumed_options(reservation, {**(given or {}), **here})
+    followup, released = kept.pop(FOLLOWUP_FOLDER, None), kept.pop(RELEASE_FOLDER, None)
     request = parse({**kept, "show_row_counts": asked.show_row_counts})
     options = request.options
     source = options.input if task.source is None else task.source
@@ -321,17 +323,26 @@ def run_resume(
         if finished is None:
             target.check_free(reservation.key.claim())
             reservation.begin_at(absolute(str(target)))
-            draft = Draft.from_request(request)
-            opened = task.open_table(draft, engine, options.out or "")
-            earlier = read_earlier(options.continues or (), progress)
-            budget.check_continued(reservation, [one.checksum for one in earlier])
-            opened = as_batch(opened, earlier, _comparing(earlier, progress))
-            spec = decide(draft, opened.layout, reservation.mechanisms)
-            finished = budget.finish(reservation, opened, spec, target, _writer(progress))
+            if followup is None:
+                draft = Draft.from_request(request)
+                opened = task.open_table(draft, engine, options.out or "")
+                earlier = read_earlier(options.continues or (), progress)
+                budget.check_continued(reservation, [one.checksum for one in earlier])
+                opened = as_batch(opened, earlier, _comparing(earlier, progress))
+                spec = decide(draft, opened.layout, reservation.mechanisms)
+            else:
+                answer = AnswerTask.read(followup, released, options.to_dict())
+                answer.check_same(reservation.record)
+                spec = answer.spec(reservation.mechanisms[0])
+                named = by_name(source, options)
+                opened = answer.open_table(named, engine, options.out or "", spec)
+            finished = budget.finish(reservation, opened, spec, target, folder_writer(progress))
     return Published(**finished)
 
 
-def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
+def folder_writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
+    """What writes a release into a folder, and returns what to show."""
+
     def write(
         opened: OpenTable, spec: ReleaseSpec, target: Destination, journal: Journal | None = None
     ) -> dict[str, Any]:

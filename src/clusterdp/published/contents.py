@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
     from clusterdp.document.model import Table
+    from clusterdp.mechanisms.draw import Question
     from clusterdp.outcomes.declaration import Outcome
     from clusterdp.outcomes.finite import OutcomeSpace
     from clusterdp.precision.forecast import ExpectedVariance
@@ -110,6 +111,36 @@ def _assumed(manifest: Manifest, scenarios: Sequence[Scenario]) -> str:
     return assumed
 
 
+def release_scenarios(manifest: Manifest, compared: Layout) -> list[Scenario]:
+    """What is known of each question, with clusters that have units in every arm."""
+    return [
+        Scenario(
+            compared,
+            space,
+            ExpectedOutcomes(
+                kinds=base_measure(space)[np.newaxis, np.newaxis]
+                if expected is None
+                else np.array(expected)[:, np.newaxis],
+                is_declared=expected is not None,
+                rounding=rounding,
+            ),
+        )
+        for space, expected, rounding in zip(
+            manifest.terms.spaces, manifest.expected, manifest.rounding, strict=True
+        )
+    ]
+
+
+def row_noise(
+    channel: Channel | None, question: Question, scenario: Scenario, layout: Layout
+) -> RowNoise | None:
+    """The noise of published rows; None without. To design their channel again takes long."""
+    if channel is None:
+        return None
+    used: Any = replace(channel, groups=channel.groups[layout.complete])
+    return RowNoise.from_channel(used, scenario, question.public_prior)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FolderView:
     """A folder as its document sees it.
@@ -141,30 +172,13 @@ class FolderView:
     ) -> FolderView:
         """From a manifest, cells and the channels of rows; None where there are no rows."""
         compared, terms = layout.compared(), manifest.terms
-        scenarios = [
-            Scenario(
-                compared,
-                space,
-                ExpectedOutcomes(
-                    kinds=base_measure(space)[np.newaxis, np.newaxis]
-                    if expected is None
-                    else np.array(expected)[:, np.newaxis],
-                    is_declared=expected is not None,
-                    rounding=rounding,
-                ),
-            )
-            for space, expected, rounding in zip(
-                terms.spaces, manifest.expected, manifest.rounding, strict=True
-            )
-        ]
+        scenarios = release_scenarios(manifest, compared)
         precisions: tuple[ExpectedVariance, ...] = ()
-        for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True):
-            noise = None
-            if channel is not None:  # the published one: to design one again takes long
-                used: Any = replace(channel, groups=channel.groups[layout.complete])
-                noise = RowNoise.from_channel(used, scenario, question.public_prior)
-            precisions += predict(question.mechanism, scenario, noise)
-        targets = [*visible_targets(precisions, compared)]
+        if manifest.answers is None:
+            for question, scenario, channel in zip(terms.pairs, scenarios, channels, strict=True):
+                noise = row_noise(channel, question, scenario, layout)
+                precisions += predict(question.mechanism, scenario, noise)
+        targets = [*visible_targets(precisions, compared)] if precisions else []
         if manifest.labels is not None:
             name = str(manifest.true_cluster)
             targets += true_cluster_effects(name, manifest.labels, precisions, layout)
@@ -327,7 +341,8 @@ def file_texts(view: FolderView) -> dict[str, str]:
     of = ", ".join(f"of all {units}" if not by else f"by {', '.join(by)}" for by in levels)
     per = "arm" if manifest.columns.cluster is None else "cluster and arm"
     rows = f"one row per {unit}: {', '.join(map(code, view.columns.published))}. {remarks}"
-    cells = f"one row per {per}: its size, {in_code(', '.join(dict.fromkeys(words)))}."
+    held = ", ".join(["its size", *map(in_code, dict.fromkeys(words))])
+    cells = f"one row per {per}: {held}."
     totals = (
         f"noisy totals {of}; of each group, fold and arm the sum of every metric "
         f"({code('noisy_sum')}), where {with_article(unit)} counts as often as the "

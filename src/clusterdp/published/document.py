@@ -32,6 +32,11 @@ from clusterdp.outcomes.declaration import parse_space
 from clusterdp.precision.forecast import UNSEEN
 from clusterdp.precision.visible import visible_rows
 from clusterdp.privacy.statement import rounded_up
+from clusterdp.published._answer_sections import (
+    answer_facts,
+    answer_introduction,
+    answer_usage,
+)
 from clusterdp.published._recipes import cautions, folder_of, recipes, sum_queries
 from clusterdp.published.contents import (
     SHOWN_SEGMENT,
@@ -80,7 +85,8 @@ def write_card(view: FolderView, files: Mapping[str, FileSum]) -> str:
 
 def folder_document(view: FolderView) -> Document:
     """All that a folder says of itself."""
-    sections = (section(view) for section in SECTIONS)
+    chosen = SECTIONS if view.manifest.answers is None else ANSWER_SECTIONS
+    sections = (section(view) for section in chosen)
     return Document(
         title_of(view.manifest),
         [one for one in sections if one is not None],
@@ -410,12 +416,24 @@ SECTIONS = (
 )
 
 
+ANSWER_SECTIONS = (
+    answer_introduction,
+    protection,
+    measurement,
+    answer_usage,
+    origin,
+    citation,
+    contents,
+)
+
+
 def overview(view: FolderView) -> list[Part]:
     """What a folder is, in short, for terminals and notebooks."""
     manifest, terms = view.manifest, view.manifest.terms
     columns, about = manifest.named_columns, manifest.provenance
     day = f", published {about.released_on}" if about.released_on else ""
     what = about.title or f"{', '.join(terms.outcome_names)}: a randomized experiment"
+    what = title_of(manifest) if manifest.answers else what
     arms = ", ".join(
         f"{arm} = control" if arm == str(manifest.control) else arm
         for arm in arms_in_words(manifest)
@@ -439,7 +457,7 @@ def overview(view: FolderView) -> list[Part]:
     return [
         Paragraph(f"{what}{day}"),
         Paragraph(size),
-        view.mde(),
+        view.mde() if manifest.answers is None else answer_facts(manifest),
         shown,
         *as_notes(view.notes),
     ]
@@ -472,7 +490,7 @@ def particulars(view: FolderView) -> list[Part | Section]:
         ("Written by", manifest.software),
     ]
     told = Facts([(name, text) for name, text in pairs if text])
-    return [told, *visible_effects(view).parts[1:]]
+    return [told] if manifest.answers else [told, *visible_effects(view).parts[1:]]
 
 
 def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,9 @@ can write them, so they are shown as what they are and decide nothing.
 
 from __future__ import annotations
 
+import hashlib
 import io
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,12 +141,13 @@ def read_release(path: str | os.PathLike[str]) -> Release:
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """The manifest of a folder, unsealed."""
-    return _unsealed(open_folder(path))
+    return unseal(_sealed(open_folder(path)))
 
 
 def read_files(folder: Files) -> tuple[Release, Manifest]:
     """As `read_release`, of a folder that is open; and its manifest."""
-    manifest = _unsealed(folder)
+    sealed = _sealed(folder)
+    manifest = unseal(sealed)
     check_sizes(folder, manifest)
     for name, stated in manifest.files.items():
         if folder.sum(name).sha256 != stated.sha256:
@@ -154,7 +157,8 @@ def read_files(folder: Files) -> tuple[Release, Manifest]:
     # Polars panics over some damaged files.
     unreadable = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
     try:
-        return _assemble(folder, manifest), manifest
+        found = _assemble(folder, manifest)
+        return replace(found, manifest_sha256=hashlib.sha256(sealed).hexdigest()), manifest
     except FormatError:
         raise
     except ClusterDPError as error:
@@ -163,7 +167,7 @@ def read_files(folder: Files) -> tuple[Release, Manifest]:
         raise FormatError(f"{folder} is inconsistent: {type(error).__name__}") from None
 
 
-def _unsealed(folder: Files) -> Manifest:
+def _sealed(folder: Files) -> bytes:
     if folder.name.endswith(PARTIAL_SUFFIX):
         raise FormatError(f"{folder} is what an interrupted run left behind, not a release")
     sealed = folder.read(MANIFEST, MOST_OF_MANIFEST)
@@ -171,16 +175,16 @@ def _unsealed(folder: Files) -> Manifest:
         if not folder.exists():
             raise FormatError(f"there is no folder {folder}; check its name")
         raise FormatError(f"{folder} is not a release: it has no {MANIFEST}")
-    return unseal(sealed)
+    return sealed
 
 
 def _assemble(folder: Files, manifest: Manifest) -> Release:
     columns, terms = manifest.named_columns, manifest.terms
-    cells = _read_table(folder, CELLS, max(manifest.n_clusters, 1) * len(manifest.arms))
+    cells = held_table(folder, CELLS, max(manifest.n_clusters, 1) * len(manifest.arms))
     of_questions = cells_of_questions(cells, columns, terms.pairs)
     layout = _read_layout(cells, columns, manifest)
     totals, channels, pilots = (
-        unstacked(_read_table(folder, name) if any(there) else None, there, columns.question_names)
+        unstacked(held_table(folder, name) if any(there) else None, there, columns.question_names)
         for name, there in _tables_of(manifest).items()
     )
     arms = cells[columns.arm].head(len(layout.arms))
@@ -219,6 +223,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         response=manifest.labels,
         assignment=manifest.assignment,
         provenance=manifest.provenance,
+        answers=manifest.answers,
     )
 
 
@@ -232,8 +237,12 @@ def _tables_of(manifest: Manifest) -> dict[str, list[bool]]:
     }
 
 
-def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
-    """A table next to the rows, with at most so many rows."""
+def held_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
+    """A table next to the rows, with at most so many rows.
+
+    Raises:
+        FormatError: If it has more, or would unpack to more than its values need.
+    """
     import polars as pl
 
     content = folder.read(name, _MOST_OF_TABLE) or b""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
@@ -30,6 +31,7 @@ from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.outcomes.categories import CategoriesRecord
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.rows.questions import QuestionRule
+from clusterdp.spec.answers import NOT_ASKED, Answers
 from clusterdp.spec.columns import NOISY, Columns, Rule
 from clusterdp.spec.provenance import Provenance
 from clusterdp.spec.spec import Expected
@@ -127,6 +129,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
         pooling: What was pooled into one cluster; None if nothing was.
         aggregates: How several rows of a unit became one, by outcome; empty if each had one.
         clip: Whether finite outcomes beyond their ends count as the nearest end, as numbers do.
+        answers: The follow-up that it answers; None for a release.
         provenance: Where it comes from.
         files: The other files, with their checksums.
         sha256: A checksum of all of the above.
@@ -156,6 +159,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
     pooling: Pooling | None
     aggregates: dict[str, Rule]
     clip: bool
+    answers: Answers | None
     provenance: Provenance
     files: dict[str, FileSum] = {}
     sha256: str = ""
@@ -212,6 +216,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, di
             pooling=pooling,
             aggregates={name: cast("Rule", rule) for name, rule in aggregates.items()},
             clip=clip,
+            answers=spec.answers,
             provenance=spec.provenance,
         )
 
@@ -362,6 +367,10 @@ def _question_claims(manifest: Manifest) -> Iterator[tuple[str, bool]]:
             for kinds, n_categories in zip(manifest.expected, sizes, strict=True)
         ),
     )
+    is_answer = all(one.is_answer for one in terms.mechanisms)
+    yield "'answers'", is_answer == (manifest.answers is not None)
+    if manifest.answers is not None:
+        yield "'answers' and 'breakdowns'", _are_answered(manifest, manifest.answers)
     yield "'aggregates'", not aggregates or set(aggregates) == set(terms.outcome_names)
     before = manifest.before_pilot
     yield (
@@ -379,6 +388,26 @@ def _question_claims(manifest: Manifest) -> Iterator[tuple[str, bool]]:
         "'rounding'",
         len(sizes) == len(manifest.rounding)
         and all(map(_are_rounding, manifest.rounding, terms.spaces)),
+    )
+
+
+def _are_answered(manifest: Manifest, answers: Answers) -> bool:
+    """Whether an answer has a group for units without a label, and numbers of each dimension."""
+    per = (answers.labels, answers.n_labeled, answers.n_pooled)
+    checksums = (answers.release, answers.followup, *answers.labels)
+    sizes = [dict(zip(one.labels[0], one.sizes, strict=True)) for one in manifest.breakdowns]
+    fold = answers.found_in_fold
+    return (
+        all(len(one) == len(sizes) for one in per)
+        and all(re.fullmatch("[0-9a-f]{64}", one) for one in checksums)
+        and all(len(one.columns) == 1 for one in manifest.breakdowns)
+        and all(set(groups) - {NOT_ASKED} for groups in sizes)
+        and all(
+            manifest.n_units - sum(groups.get(NOT_ASKED, ())) <= labeled <= manifest.n_units
+            for groups, labeled in zip(sizes, answers.n_labeled, strict=True)
+        )
+        and min(answers.n_pooled) >= 0
+        and (fold is None or 0 <= fold < manifest.folds)
     )
 
 
@@ -418,7 +447,10 @@ def software_name() -> str:
 def title_of(manifest: Manifest) -> str:
     """What a release is called: by its owner, or by its outcomes."""
     names = ", ".join(manifest.terms.outcome_names)
-    return manifest.provenance.title or f"{names}: a private release of a randomized experiment"
+    title = manifest.provenance.title
+    if manifest.answers is not None:
+        return f"{title or names}: an answer to a follow-up"
+    return title or f"{names}: a private release of a randomized experiment"
 
 
 def what_is_public(manifest: Manifest) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.published.notes import ReleaseNote
     from clusterdp.rows.questions import QuestionRule
+    from clusterdp.spec.answers import Answers
     from clusterdp.spec.columns import Columns
     from clusterdp.spec.provenance import Provenance
     from clusterdp.statistics.pilot import DrawnPilot
@@ -47,6 +48,8 @@ class Release:
         response: The randomized response of private clusters, which are published as noisy
             clusters; None if clusters are public.
         assignment: The declared probabilities of arms by label; None if they are the same.
+        manifest_sha256: The checksum of its manifest; None in memory.
+        answers: The follow-up that it answers; None for a release.
     """
 
     units: Any
@@ -61,6 +64,8 @@ class Release:
     asking: QuestionRule | None = None
     response: ClusterResponse | None = None
     assignment: AssignmentProbs | None = None
+    manifest_sha256: str | None = None
+    answers: Answers | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -106,6 +111,8 @@ class Release:
             }
         if self.units is None:
             facts["rows"] = "none; noisy statistics of cells only"
+            if self.answers is not None:
+                facts["rows"] = f"none; it answers a follow-up to {self.answers.release[:8]}"
         else:
             parts = columns.parts
             named = [

@@ -11,6 +11,7 @@ from clusterdp._named import column, columns
 from clusterdp.errors import DataError, FormatError
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.value_codes import CellEncoder, ValueCodes
+from clusterdp.spec.answers import NOT_ASKED
 from clusterdp.spec.columns import QUESTION, RESPONSE
 
 if TYPE_CHECKING:
@@ -196,7 +197,8 @@ def released_groups(rows: pl.DataFrame, by: tuple[str, ...], layout: Layout) -> 
     for name, texts in zip(by, breakdown.labels, strict=True):
         codes *= len(texts)
         labels = ValueCodes.from_values(pl.Series(texts, dtype=pl.String))
-        codes += labels.encode(rows[name].cast(pl.String))
+        # Of an answer, units without a label are a group.
+        codes += labels.encode(rows[name].cast(pl.String).fill_null(NOT_ASKED))
     return codes
 
 

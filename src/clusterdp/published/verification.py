@@ -22,7 +22,8 @@ from clusterdp.published._parquet_bytes import LONG_VALUES, ParquetBytes, writer
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import write_card, write_readme
 from clusterdp.published.earlier import read_earlier
-from clusterdp.published.folder import read_files, unit_files
+from clusterdp.published.folder import read_files, read_release, unit_files
+from clusterdp.published.followup import unbound
 from clusterdp.published.manifest import software_name
 from clusterdp.published.rows import (
     collect_rows,
@@ -81,6 +82,14 @@ def verify_folder(
     return checks
 
 
+def verify_binding(answer: str | os.PathLike[str], release: str | os.PathLike[str]) -> Check:
+    """Whether an answer is about a release: its manifest, cells and outcomes."""
+    return _run(
+        "the answer is about this release",
+        lambda: unbound(read_release(answer), read_release(release)),
+    )
+
+
 def owners_words(manifest: Manifest) -> list[str]:
     """What a manifest states that nothing else in the folder shows: nobody but its owner knows.
 
@@ -123,6 +132,7 @@ def owners_words(manifest: Manifest) -> list[str]:
         "the name of the mechanism": any(
             one.name != usual_name(one) for one in manifest.terms.mechanisms
         ),
+        "answers": manifest.answers is not None,
         "names of columns": not manifest.terms.releases_rows,
         "numbers of units": not manifest.terms.releases_rows,
         "names, labels and values of outcomes": True,

@@ -22,6 +22,8 @@ from clusterdp.spec.columns import aggregation_notes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import polars as pl
+
     from clusterdp.cells.assignment import Pooling
     from clusterdp.cells.layout import Layout
     from clusterdp.channels import Channel
@@ -121,6 +123,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     show_row_counts: bool = False,
     aggregates: Aggregates | None = None,
     notation: Notation = PLAIN,
+    labels: pl.DataFrame | None = None,
     engine: Engine | None = None,
     out: str | None = None,
 ) -> OpenTable:
@@ -137,6 +140,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         show_row_counts: Say how many rows an error or a notice is about.
         aggregates: How several rows of a unit become one, by outcome; None if each unit has one.
         notation: How outcomes that are text have numbers.
+        labels: Ids and labels that the table is joined to; None without.
         engine: What reads the source; by default what the kind of source needs. A query to be
             released needs one, which removes the scratch folder afterwards.
         out: Where it is going to be published. Without, a query can only be prepared.
@@ -145,7 +149,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         DataError: If there is no such table, or it lacks a column.
     """
     asked = TableOptions(
-        columns, spaces, clip, keep_order, show_row_counts, aggregates or {}, notation
+        columns, spaces, clip, keep_order, show_row_counts, aggregates or {}, notation, labels
     )
     engine = engine or open_engine(source, ExitStack())
     table = engine.table(named_source(source), asked, out)

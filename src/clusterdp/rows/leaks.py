@@ -277,9 +277,19 @@ class Pair(NamedTuple):
             return NumberSample(self.n_classes, self.step)
         return ValueCounter(self.n_classes, most)
 
-    def notice(self, encoder: RowEncoder) -> str:
-        """The warning to the owner if the column reveals outcomes, or a private cluster."""
+    def notice(self, encoder: RowEncoder, *, is_label: bool = False) -> str:
+        """The warning to the owner if the column reveals outcomes, or a private cluster.
+
+        Labels of a follow-up are not published. They show what the analyst has.
+        """
         is_cluster = self.secret >= len(encoder.questions)
+        if is_label:
+            secret = ", ".join(map(repr, encoder.secret_columns[self.secret]))
+            return (
+                f"labels by {self.name!r} almost certainly come from true outcomes of {secret}, "
+                "which the analyst should not have. Find out where they come from before you share "
+                "the answer"
+            )
         return leak_notice(self.name, encoder.secret_columns[self.secret], is_cluster=is_cluster)
 
 

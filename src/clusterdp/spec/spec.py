@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
+    from clusterdp.spec.answers import Answers
     from clusterdp.spec.clusters import Clusters
     from clusterdp.spec.provenance import Provenance, Spent
 
@@ -56,16 +57,22 @@ class ReleaseSpec:
         clusters: Whether clusters are public or private.
         provenance: Where the release comes from.
         terms: What is published, and what that costs, as manifests and ledgers state it.
+        answers: The follow-up that it answers; None for a release.
     """
 
     questions: tuple[QuestionSpec, ...]
     clusters: Clusters
     provenance: Provenance
     terms: Terms
+    answers: Answers | None = None
 
     @classmethod
     def from_questions(
-        cls, questions: Sequence[QuestionSpec], clusters: Clusters, provenance: Provenance
+        cls,
+        questions: Sequence[QuestionSpec],
+        clusters: Clusters,
+        provenance: Provenance,
+        answers: Answers | None = None,
     ) -> ReleaseSpec:
         """The specification of some questions.
 
@@ -77,6 +84,7 @@ class ReleaseSpec:
             clusters=clusters,
             provenance=provenance,
             terms=Terms.from_questions(questions, clusters.response),
+            answers=answers,
         )
 
     @property
@@ -123,6 +131,10 @@ class ReleaseSpec:
         """
         for question in self.questions:
             check_exact(layout, question.space, question.mechanism)
+            if question.mechanism.is_answer and self.answers is None:
+                raise ParameterError(
+                    "totals of groups alone answer a follow-up to a release; publish rows too"
+                )
         if self.clusters.probs(layout) is not None and not self.terms.releases_rows:
             raise ParameterError(
                 "without rows, effects cannot be weighted for arms that have different "

@@ -172,11 +172,11 @@ class Terms(Struct, frozen=True, kw_only=True, dict=True):
     def losses(self) -> tuple[ReleaseLoss, ...]:
         """What is lost at worst: all parts are drawn independently, and add up.
 
-        Labels, and every question; or, where each unit is asked one of several, a loss that bounds
-        that of each.
+        Labels, and every question; or, where each unit is asked one of several, or where all share
+        their sums, a loss that bounds that of each.
         """
         of_labels = () if self.labels is None else (self.labels.loss(),)
-        if self.releases_rows and len(self.questions) > 1:
+        if _is_shared(self.mechanisms) and len(self.questions) > 1:
             worst = _largest([(one.epsilon, one.delta) for one in self.questions])
             return (*of_labels, ReleaseLoss(any_loss(worst.epsilon), worst.delta))
         return (*of_labels, *(one.mechanism.loss(one.space) for one in self.pairs))
@@ -208,18 +208,24 @@ def total_guarantee(
     Neighbours differ in all outcomes of a unit. With rows a unit is asked one question, which is
     public and follows from its id. So its outcomes are in the sums of everyone, which each
     mechanism counts in full, and in the counts, the pilot and the row of that question: what a
-    release costs is the largest of what its mechanisms do. Without rows a unit is part of every
-    question, and Σε and Σδ are the cost. Where clusters are private, neighbours differ in a unit's
+    release costs is the largest of what its mechanisms do. So it is of an answer, which has these
+    sums and nothing else. Of all else without rows a unit is part of every question, and Σε and Σδ
+    are the cost. Where clusters are private, neighbours differ in a unit's
     cluster as well. Given the labels that units were given, all else costs as much as with these as
     public clusters, so that ε₁ and ε₂ add up.
     """
     found = [question.mechanism.guarantee(question.space) for question in questions]
-    if all(question.mechanism.releases_rows for question in questions):
+    if _is_shared([question.mechanism for question in questions]):
         found = [_largest([(one.epsilon, one.delta) for one in found])]
     if labels is None:
         return basic_composition(found)
     total = basic_composition([labels.guarantee(), *found])
     return replace(total, neighbours=CLUSTER_AND_OUTCOME)
+
+
+def _is_shared(mechanisms: Sequence[Mechanism]) -> bool:
+    """Whether a unit loses the largest ε of some questions: it is asked one, or all share sums."""
+    return all(one.releases_rows or one.is_answer for one in mechanisms)
 
 
 def _largest(costs: Sequence[tuple[float, float]]) -> Guarantee:

@@ -207,10 +207,15 @@ class DrawnMetricSums(DrawnStatistic):
         self, values: FloatArray, combination: FloatArray | None
     ) -> tuple[SumReading, ...]:
         """The same weighted sum of the sums of metrics; nothing of other functions."""
+        return self.combined_readings(values, combination, self.space.metric_values())
+
+    def combined_readings(
+        self, values: FloatArray, combination: FloatArray | None, metrics: FloatArray
+    ) -> tuple[SumReading, ...]:
+        """As `readings_of`, by the metrics as the categories of `values` have them."""
         if combination is None:
             return ()
-        metrics, squared = self.space.metric_values(), self.space.metric_lattice().squared
-        squares = square_terms(values, metrics, squared)
+        squares = square_terms(values, metrics, self.space.metric_lattice().squared)
         readings = [self.sum_readings(place)[0] for place in range(len(metrics))]
         return (combined(readings, combination, squares),)
 
@@ -233,6 +238,47 @@ class DrawnMetricSums(DrawnStatistic):
             squares_variance=noise.squares_variance(self.space, metric),
         )
         return (reading,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnsweredSums(DrawnStatistic):
+    """Totals of an answer, as a question of the release reads them that it is about.
+
+    Attributes:
+        sums: The totals.
+        by: What their groups are called in the release.
+        places: The place of each of their metrics among those of the question.
+        metrics: The metrics of the question; axes `[metric, category]`.
+    """
+
+    sums: DrawnMetricSums
+    by: tuple[str, ...]
+    places: list[int]
+    metrics: FloatArray
+
+    @property
+    def level(self) -> tuple[str, ...]:
+        """What its groups are called."""
+        return self.by
+
+    def arrays(self) -> Arrays:
+        """The noisy sums, and squares if there are any."""
+        return self.sums.arrays()
+
+    def to_columns(self) -> list[pl.Series]:
+        """Those of the totals."""
+        return self.sums.to_columns()
+
+    def readings_of(
+        self, values: FloatArray, combination: FloatArray | None
+    ) -> tuple[SumReading, ...]:
+        """Sums of a function of the metrics that were asked for; nothing of other functions."""
+        if combination is None or np.delete(combination, self.places).any():
+            return ()
+        found = self.sums.combined_readings(
+            values, combination[self.places], self.metrics[self.places]
+        )
+        return tuple(one._replace(by=self.by) for one in found)
 
 
 class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):

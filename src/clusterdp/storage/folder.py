@@ -33,6 +33,8 @@ MANIFEST = "manifest.json"
 CELLS, CHANNELS = "cells.parquet", "channels.parquet"
 TOTALS, PILOT = "totals.parquet", "pilot.parquet"
 README, INDEX = "README.md", "index.html"
+# What an analyst asks the owner later, and the labels that it is about.
+FOLLOWUP, LABELS = "followup.json", "labels.parquet"
 # What is added after a release was sealed: no checksum covers it.
 ERRATA = "errata.md"
 # The rows: one file, or a folder of parts that many machines wrote.

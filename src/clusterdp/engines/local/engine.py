@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from clusterdp._named import column, columns
 from clusterdp.engines.cells import check_cell_columns, check_named, crossed_parts, possible_parts
 from clusterdp.engines.local.table import LocalTable, check_public, local_layout
-from clusterdp.errors import ParameterError
+from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.column_types import holds_outcomes, plain_type, texts_as_numbers, with_numbers
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
 from clusterdp.sources.opening import open_source, open_unstored
 from clusterdp.sources.source import NamedSource
+from clusterdp.spec.answers import NOT_ASKED
 from clusterdp.spec.columns import COMMON
 from clusterdp.storage.folder import LocalFolder, has_scheme, scratch_folder
 from clusterdp.storage.store import is_store
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from clusterdp.spec.columns import Aggregates
 
 
+# The column of a join; no column of a user has such a name.
+_ID = "__clusterdp_id"
+
+
 def cross_columns(rows: pl.LazyFrame, name: str | None, secret: tuple[str, ...]) -> pl.LazyFrame:
     """Rows with a column `"a,b,c"` that crosses these columns, if no column has that name.
 
@@ -47,6 +52,31 @@ def cross_columns(rows: pl.LazyFrame, name: str | None, secret: tuple[str, ...])
     if not parts or name is None:
         return rows
     return rows.with_columns(pl.concat_str(map(column, parts), separator=" | ").alias(name))
+
+
+def join_labels(rows: pl.LazyFrame, labels: pl.DataFrame | None, unit: str) -> pl.LazyFrame:
+    """Rows with labels by id, in place of columns of their names; units without are a group.
+
+    Raises:
+        DataError: If ids of the table and of the labels are of different kinds.
+    """
+    import polars as pl
+
+    if labels is None or unit not in (schema := rows.collect_schema()):
+        return rows  # that there are no ids is found later
+    ids, *names = labels.columns
+    kind = plain_type(schema[unit])
+    if (kind == pl.String) != (labels.schema[ids] == pl.String):
+        raise DataError(
+            f"column {unit!r} (unit) is {kind}, and ids of the labels are {labels.schema[ids]}; "
+            "give the table that was released"
+        )
+    own = [name for name in names if name in schema]
+    kept = rows.drop(columns(own)) if own else rows
+    theirs = labels.lazy().select(column(ids).cast(kind, strict=False).alias(_ID), columns(names))
+    keyed = kept.with_columns(column(unit).cast(kind).alias(_ID))
+    joined = keyed.join(theirs, on=_ID, how="left", maintain_order="left").drop(_ID)
+    return joined.with_columns(columns(names).fill_null(NOT_ASKED))
 
 
 def one_row_per_unit(
@@ -124,20 +154,23 @@ class LocalEngine:
         if isinstance(source, NamedSource):
             stored = self.stack.enter_context(ExitStack())
             rows = self._open(source, asked, out, stored)
+            rows = join_labels(rows, asked.joined, asked.columns.unit)
             asked = asked.with_parts(rows.collect_schema().names())
             one_each = _one_each(rows, asked)
             return LocalTable(rows=one_each, texts=rows, stored=stored, **asked.by_name())
         asked = asked.with_parts(column_names(source))
         columns = asked.columns
-        check_named(column_names(source), columns.parts, columns.secret)
+        parts = {name: part for name, part in columns.parts.items() if name not in asked.labelled}
+        check_named(column_names(source), parts, columns.secret)
         read = read_frame(source)
-        frame = to_polars(read, columns.parts, asked.notation.decimal)
+        frame = to_polars(read, parts, asked.notation.decimal)
         public = {name: plain_type(frame.schema[name]) for name in columns.public if name in frame}
         check_given_back(read, source, public)
+        rows = join_labels(frame.lazy(), asked.joined, columns.unit)
         return LocalTable(
-            rows=_one_each(frame.lazy(), asked),
+            rows=_one_each(rows, asked),
             as_given=partial(frame_like, read, source),
-            texts=frame.lazy(),
+            texts=rows,
             **asked.by_name(),
         )
 

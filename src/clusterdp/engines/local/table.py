@@ -97,11 +97,17 @@ class TablePass:
     """
 
     def __init__(
-        self, asked: Pass, schema: pl.Schema, *, keep_order: bool, is_batch: bool = False
+        self,
+        asked: Pass,
+        schema: pl.Schema,
+        *,
+        keep_order: bool,
+        is_batch: bool = False,
+        labels: tuple[str, ...] = (),
     ) -> None:
         import polars as pl
 
-        self.asked, self._read_later = asked, Fingerprint()
+        self.asked, self._labels, self._read_later = asked, labels, Fingerprint()
         self._encoder, randomizer, n_rows = asked.encoder, asked.randomizer, asked.layout.n_units
         self.tally: Tally | None = None
         if asked.counts is not None:
@@ -109,18 +115,20 @@ class TablePass:
             self._encoder = self.tally.encoder
         self.ids = IdCollector(n_rows)
         self.batch_ids = BatchIds() if is_batch else None
-        self._order = RowOrder(
-            self._encoder.secret_columns,
-            n_questions=len(self._encoder.questions),
-            n_arms=len(asked.layout.arms),
-            n_rows=n_rows,
-            keep_order=keep_order,
-        )
+        self._order: RowOrder | None = None
+        if not labels:  # an answer has no rows
+            self._order = RowOrder(
+                self._encoder.secret_columns,
+                n_questions=len(self._encoder.questions),
+                n_arms=len(asked.layout.arms),
+                n_rows=n_rows,
+                keep_order=keep_order,
+            )
         step = sampling_step(n_rows, _SAMPLED_NUMBERS)
         pairs = [
             Pair(secret, name, has_order(schema[name]), min(n_codes, _MOST_CLASSES), step)
             for secret, n_codes in enumerate(self._encoder.secret_sizes)
-            for name in (() if randomizer is None else self._encoder.columns.kept)
+            for name in (labels if randomizer is None else self._encoder.columns.kept)
         ]
         self._kept = KeptColumns(pairs, self._encoder, _MOST_COUNTED)
         self._schema = pl.Schema() if randomizer is None else randomizer.response_schema(schema)
@@ -163,7 +171,7 @@ class TablePass:
         self.ids.add(rows.units, rows.hashes)
         if self.batch_ids is not None:
             self.batch_ids.add(rows.units)
-        if rows.sound:
+        if rows.sound and self._order is not None:
             public = [unnamed(batch[name]) for name in self._encoder.columns.ordering]
             secrets = self._encoder.secrets(batch, rows)
             self._order.add(first_row, rows, public, secrets)
@@ -185,11 +193,12 @@ class TablePass:
     def notices(self) -> tuple[str, ...]:
         """The warnings to the owner if what is published reveals outcomes, or private clusters."""
         revealing = (
-            pair.notice(self._encoder)
+            pair.notice(self._encoder, is_label=pair.name in self._labels)
             for pair, counter in self._kept.counters.items()
             if counts_reveal_outcome(counter.groups())
         )
-        return (*self._order.notices(), *revealing)
+        of_order = () if self._order is None else self._order.notices()
+        return (*of_order, *revealing)
 
 
 def _hold_on_to_memory() -> None:
@@ -240,8 +249,13 @@ class LocalTable(EngineTable):
 
     def run(self, asked: Pass) -> PassResult:
         """Read every row once, batch by batch, on several threads."""
-        schema, is_batch = self.rows.collect_schema(), bool(self.earlier)
-        reading = TablePass(asked, schema, keep_order=self.keep_order, is_batch=is_batch)
+        reading = TablePass(
+            asked,
+            self.rows.collect_schema(),
+            keep_order=self.keep_order,
+            is_batch=bool(self.earlier),
+            labels=self.labelled,
+        )
         query, rows, files = reading.query(self.rows), None, {}
         if asked.randomizer is not None and asked.folder is not None:
             files[UNITS] = self._write(query, reading, asked.randomizer, Path(asked.folder))

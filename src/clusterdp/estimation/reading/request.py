@@ -99,6 +99,7 @@ class EstimateRequest(NamedTuple):
         differences: What segments are compared with; None if with nothing.
         covariates: The columns to adjust for.
         exposure: The exposure; None without one.
+        groups: The columns of groups of answers, in the analyst's table.
         inversion: What units count by noisy labels, where clusters are private.
         by_precision: Whether folders count by the precision of their effects, not by their units.
     """
@@ -114,6 +115,7 @@ class EstimateRequest(NamedTuple):
     differences: Differences | None = None
     covariates: tuple[str, ...] = ()
     exposure: ExposureRequest | None = None
+    groups: tuple[str, ...] = ()
     inversion: ClusterInversion = PUBLIC_CLUSTERS
     by_precision: bool = False
 
@@ -131,7 +133,7 @@ class EstimateRequest(NamedTuple):
                 ),
             ),
             (
-                self.table is not None and not self.is_of_rows,
+                self.table is not None and not (self.is_of_rows or self.groups),
                 "A segments table was given, and no column to segment by. Fix: add by=... (--by).",
             ),
             (
@@ -218,7 +220,7 @@ class EstimateRequest(NamedTuple):
     @property
     def used(self) -> tuple[str, ...]:
         """Every column that decides anything, and the name of an exposure."""
-        asked = (*dimension_columns(self.dimensions), *self.covariates)
+        asked = (*dimension_columns(self.dimensions), *self.covariates, *self.groups)
         return (*asked, *([] if self.exposure is None else [self.exposure.name]))
 
 
@@ -255,7 +257,9 @@ def check_dimensions(
     columns = release.columns
     answers = (*answer_columns(release), *columns.debiased)
     reserved = {columns.unit, columns.arm, *answers, MATCHED}
-    offered = [name for name in schema.names() if name not in reserved]
+    offered = [
+        name for name in schema.names() if name not in reserved and not name.startswith("__")
+    ]
     if columns.true_cluster is not None:
         offered = [columns.true_cluster if name == columns.cluster else name for name in offered]
     for name in dimension_columns(dimensions):
