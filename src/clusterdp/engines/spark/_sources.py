@@ -85,7 +85,7 @@ def with_places(rows: DataFrame) -> DataFrame:
 
 
 def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ...]) -> DataFrame:
-    """Rows with a column `"a,b,c"` that crosses these columns; as `engines.local.engine.cross_columns`."""
+    """Rows with a column `"a,b,c"` of these, crossed; as `engines.local.engine.cross_columns`."""
     from pyspark.sql import functions as sf
 
     parts = crossed_parts(rows.columns, name, secret)
