@@ -1,4 +1,4 @@
-"""Files, names, commands and targets that ARCHITECTURE.md and CONTRIBUTING.md name exist."""
+"""What developers read names files, names, commands and targets that exist."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from clusterdp.cli.app import app
 ROOT = Path(__file__).parents[2]
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
 ENVIRONMENT = ("CI",)
+PACKAGE = ROOT / "src" / "clusterdp"
+ROOMS = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 # A file or a folder, and what is in it; `NAME` stands for what a reader adds.
@@ -38,7 +40,7 @@ def files() -> list[Path]:
 
 def found_at(place: str) -> list[Path]:
     """The files of a path from the root or the package, or of a bare name anywhere."""
-    at = [base / place for base in (ROOT, ROOT / "src" / "clusterdp") if (base / place).exists()]
+    at = [base / place for base in (ROOT, PACKAGE) if (base / place).exists()]
     return at or [one for one in files() if "/" not in place and one.name == place]
 
 
@@ -114,3 +116,31 @@ def test_what_a_page_names_exists(page: str) -> None:
 )
 def test_what_does_not_exist_is_found(span: str) -> None:
     assert not exists(span)
+
+
+def is_defined_in_its_room(span: str) -> bool:
+    """Whether `room.module.name` or `room.name` is where code says that it is."""
+    room, *modules, name = span.split(".")
+    at = PACKAGE / room / "/".join(modules)
+    kept = [at.with_suffix(".py")] if modules else at.rglob("*.py")
+    return any(name in defined_in(one) for one in kept if one.exists())
+
+
+def test_what_code_says_of_other_rooms_is_there() -> None:
+    named = {
+        (span, path.name)
+        for path in PACKAGE.rglob("*.py")
+        for span in _SPAN.findall(path.read_text(encoding="utf-8"))
+        if span.endswith(".py") or (_NAME.fullmatch(span) and span.split(".")[0] in ROOMS)
+    }
+    dotted = {(span, name) for span, name in named if "." in span and not _PLACE.fullmatch(span)}
+    assert len(named) > 20
+    assert {one for one in named if one[0].endswith(".py") and not exists(one[0])} == set()
+    assert {one for one in dotted if not is_defined_in_its_room(one[0])} == set()
+
+
+@pytest.mark.parametrize("span", ["rows.keys.NoSuchKey", "rows.no_module.KeyRing", "rows.nothing"])
+def test_what_another_room_does_not_have_is_found(span: str) -> None:
+    assert not is_defined_in_its_room(span)
+    assert is_defined_in_its_room("rows.keys.KeyRing")
+    assert is_defined_in_its_room("rows.KeyRing")

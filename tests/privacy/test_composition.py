@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.special import comb
 
 import clusterdp as cdp
-from clusterdp.privacy.accounting import ReleaseLoss, any_loss
-from clusterdp.privacy.composition import ComposedLoss, basic_composition, to_distribution
+from clusterdp.privacy.accounting import ReleaseLoss, any_loss, basic_composition
+from clusterdp.privacy.composition import ComposedLoss, to_distribution
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.channels.base import TABLE_TOTAL
-from clusterdp.channels.sampling import TableSampler
 from clusterdp.errors import FormatError, notify_owner
 from clusterdp.outcomes.finite import LARGEST_VALUE
 from clusterdp.privacy import accounting as acc
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.cells.layout import Layout
     from clusterdp.channels._solver.staircases import Staircase
+    from clusterdp.channels.sampling import TableSampler
     from clusterdp.privacy.accounting import LossAtom
     from clusterdp.statistics.base import Arrays
 
@@ -273,7 +273,9 @@ class OptimalChannel:
         return np.asarray(self.tables.any(axis=1))
 
     def sampler(self) -> TableSampler:
-        """The channel as look-up tables."""
+        """The channel as look-up tables, which only randomizing needs."""
+        from clusterdp.channels.sampling import TableSampler
+
         return TableSampler(self.tables)
 
     def simulate(self, counts: IntArray, rng: np.random.Generator) -> IntArray:

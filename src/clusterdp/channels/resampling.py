@@ -15,7 +15,6 @@ import numpy as np
 
 from clusterdp.channels.base import KEEP_TOTAL, PRIOR_TOTAL, Check
 from clusterdp.channels.priors import estimate_prior, to_weights
-from clusterdp.channels.sampling import RedrawSampler
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.privacy import accounting as acc
 from clusterdp.statistics.base import list_column, read_lists
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.cells.layout import Layout
+    from clusterdp.channels.sampling import RedrawSampler
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.privacy.accounting import LossAtom
     from clusterdp.statistics.base import Arrays, Histogram
@@ -128,7 +128,9 @@ class ResamplingChannel:
         return np.ones(self.weights.shape, dtype=np.bool_)
 
     def sampler(self) -> RedrawSampler:
-        """The channel as look-up tables."""
+        """The channel as look-up tables, which only randomizing needs."""
+        from clusterdp.channels.sampling import RedrawSampler
+
         return RedrawSampler(self.keep_weight, self.weights)
 
     def simulate(self, counts: IntArray, rng: np.random.Generator) -> IntArray:

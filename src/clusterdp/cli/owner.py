@@ -97,7 +97,7 @@ def _parameter(name: str) -> inspect.Parameter:
             f"--{flag_of(name)}",
             help=declared.text,
             rich_help_panel=declared.panel,
-            metavar=declared.rule.metavar,
+            metavar=declared.metavar,
         )
     hint: Any = Annotated[_command_line_type(declared.types) | None, shown]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)

@@ -20,8 +20,14 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError, LedgerError, ParameterError
-from clusterdp.privacy.accounting import OUTCOME, Guarantee, ReleaseLoss, any_loss
-from clusterdp.privacy.composition import ComposedLoss, basic_composition
+from clusterdp.privacy.accounting import (
+    OUTCOME,
+    Guarantee,
+    ReleaseLoss,
+    any_loss,
+    basic_composition,
+)
+from clusterdp.privacy.composition import ComposedLoss
 from clusterdp.privacy.statement import rounded_up
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from clusterdp.ledger.balance import (
 )
 from clusterdp.ledger.reservation import OvertakenError, absolute, is_published
 from clusterdp.ledger.statement import resume_command
-from clusterdp.privacy.composition import basic_composition
+from clusterdp.privacy.accounting import basic_composition
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import NamedSource
 from clusterdp.spec.provenance import Spent

@@ -18,7 +18,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.privacy.statement import PrivacyStatement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 Neighbours = Literal["replace-one-outcome", "replace-one-cluster-and-outcome"]
@@ -270,3 +270,20 @@ def float_above(exact: Decimal | Fraction) -> float:
     """The smallest float that is not below `exact`."""
     nearest = float(exact)
     return nearest if nearest >= exact else math.nextafter(nearest, math.inf)
+
+
+def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
+    """Σε and Σδ, rounded up, for what all of them are for; one that costs nothing is for all."""
+    # A table in which only a unit's outcome differs is a neighbor in either sense. One in which its
+    # cluster differs, too, is a neighbor only where clusters are private.
+    relations = {one.neighbours for one in guarantees if one.epsilon or one.delta}
+    return Guarantee(
+        epsilon=_sum_above([one.epsilon for one in guarantees]),
+        delta=_sum_above([one.delta for one in guarantees]),
+        neighbours=CLUSTER_AND_OUTCOME if relations == {CLUSTER_AND_OUTCOME} else OUTCOME,
+    )
+
+
+def _sum_above(numbers: Sequence[float]) -> float:
+    """The smallest float that is not below the exact sum."""
+    return float_above(sum(map(Fraction, numbers), Fraction(0)))

@@ -1,8 +1,9 @@
 """What several releases about the same people cost in total.
 
-Basic composition adds up ε and δ. It holds for any releases, however they were chosen. If a δ is
-allowed, the distribution of the joint privacy loss (PLD, by dp-accounting) shows that many releases
-cost less than their sum: their losses are rarely large simultaneously.
+Basic composition (`privacy/accounting.py: basic_composition`) adds up ε and δ. It holds for any
+releases, however they were chosen. If a δ is allowed, the distribution of the joint privacy loss
+(PLD, by dp-accounting) shows that many releases cost less than their sum: their losses are rarely
+large simultaneously.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError
-from clusterdp.privacy.accounting import CLUSTER_AND_OUTCOME, OUTCOME, Guarantee, float_above
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -30,18 +30,6 @@ _LOSS_GRID = 1e-4
 _LARGEST_LOSS, _LARGEST_REVEALED_PROB = 64, 1 - 1e-6
 # Convolutions of floats may lose this much probability per release; it is added to every δ.
 _LOST_MASS = 1e-12
-
-
-def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
-    """Σε and Σδ, rounded up, for what all of them are for; one that costs nothing is for all."""
-    # A table in which only a unit's outcome differs is a neighbor in either sense. One in which its
-    # cluster differs, too, is a neighbor only where clusters are private.
-    relations = {one.neighbours for one in guarantees if one.epsilon or one.delta}
-    return Guarantee(
-        epsilon=_sum_above([one.epsilon for one in guarantees]),
-        delta=_sum_above([one.delta for one in guarantees]),
-        neighbours=CLUSTER_AND_OUTCOME if relations == {CLUSTER_AND_OUTCOME} else OUTCOME,
-    )
 
 
 def split_budget(total: float | None, shares: Sequence[float]) -> tuple[float | None, ...]:
@@ -161,8 +149,3 @@ def _revealed_prob(loss: ReleaseLoss) -> float:
     if len(counted) == len(loss.atoms):
         return loss.revealed
     return 1 - (1 - loss.revealed) * float(sum(atom.prob for atom in counted))
-
-
-def _sum_above(numbers: Sequence[float]) -> float:
-    """The smallest float that is not below the exact sum."""
-    return float_above(sum(map(Fraction, numbers), Fraction(0)))

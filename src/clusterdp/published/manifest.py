@@ -34,8 +34,7 @@ from clusterdp.rows.questions import QuestionRule
 from clusterdp.spec.answers import NOT_ASKED, Answers
 from clusterdp.spec.columns import NOISY, Columns, Rule
 from clusterdp.spec.provenance import Provenance
-from clusterdp.spec.spec import Expected
-from clusterdp.spec.terms import QuestionTerms, Terms, known_record
+from clusterdp.spec.terms import Expected, QuestionTerms, Terms, known_record
 from clusterdp.storage.folder import (
     FileSum,
     RowOrderKind,

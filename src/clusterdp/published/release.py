@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, as_notes
 from clusterdp.document.text import to_lines
 
@@ -81,6 +80,8 @@ class Release:
         return "\n".join([self._title(), *(f"  {line}" for line in to_lines(self._parts()))])
 
     def _repr_html_(self) -> str:
+        from clusterdp.document.markup import to_html  # only notebooks need it
+
         return to_html(Paragraph(self._title()), *self._parts())
 
     def _title(self) -> str:

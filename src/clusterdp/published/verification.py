@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.mechanisms.draw import ReleasedQuestion
     from clusterdp.published.manifest import Manifest
-    from clusterdp.spec.spec import Expected
+    from clusterdp.spec.terms import Expected
     from clusterdp.storage.reading import Files
 
 

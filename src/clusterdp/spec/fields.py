@@ -27,47 +27,53 @@ MECHANISM_NAMES = (
 SUM_SHARES = ("totals_share", "sums_share", "breakdown_share")
 
 
-class OptionRule(NamedTuple):
-    """What the value of an option must be.
+class OptionField(NamedTuple):
+    """One option of the list.
 
     Attributes:
-        text: The rule in words, for errors.
+        rule: What its value must be, in words, for errors.
         metavar: What the command line shows in place of a value; None for the type.
         flag: Its name on the command line, where that is another.
+        types: The types that its value can have.
+        text: Its meaning.
+        panel: The heading that help lists it under; None if it has no flag.
     """
 
-    text: str
+    rule: str
     metavar: str | None = None
     flag: str | None = None
+    types: tuple[type, ...] = ()
+    text: str = ""
+    panel: str | None = None
 
 
-Text = Annotated[str | None, OptionRule("text")]
-Remark = Annotated[str | None, OptionRule("one line of text", "TEXT")]
-Column = Annotated[str | None, OptionRule("the name of a column")]
-Crossed = Annotated[str | None, OptionRule("the name of a column, or a list to be crossed")]
-Names = Annotated[str | list[str] | None, OptionRule("names of columns", "COL,...")]
+Text = Annotated[str | None, OptionField("text")]
+Remark = Annotated[str | None, OptionField("one line of text", "TEXT")]
+Column = Annotated[str | None, OptionField("the name of a column")]
+Crossed = Annotated[str | None, OptionField("the name of a column, or a list to be crossed")]
+Names = Annotated[str | list[str] | None, OptionField("names of columns", "COL,...")]
 Breakdowns = Annotated[
     list[str] | None,
-    OptionRule("columns to segment by, such as ['region', 'gender,age']", "COL,..."),
+    OptionField("columns to segment by, such as ['region', 'gender,age']", "COL,..."),
 ]
 ByLabel = Annotated[
-    list[str] | None, OptionRule("numbers by label, such as {'north': 0.2}", "LABEL=NUMBER")
+    list[str] | None, OptionField("numbers by label, such as {'north': 0.2}", "LABEL=NUMBER")
 ]
 Rules = Annotated[
-    list[str] | None, OptionRule("a rule, or one for each outcome: {'spend': 'sum'}", "NAME=RULE")
+    list[str] | None, OptionField("a rule, or one for each outcome: {'spend': 'sum'}", "NAME=RULE")
 ]
-Number = Annotated[float | None, OptionRule("a number")]
-Share = Annotated[float | None, OptionRule("a number", "SHARE")]
-Whole = Annotated[int | None, OptionRule("a whole number")]
-Switch = Annotated[bool | None, OptionRule("true or false")]
-Label = Annotated[str | bool | int | float | None, OptionRule("the label of an arm")]
+Number = Annotated[float | None, OptionField("a number")]
+Share = Annotated[float | None, OptionField("a number", "SHARE")]
+Whole = Annotated[int | None, OptionField("a whole number")]
+Switch = Annotated[bool | None, OptionField("true or false")]
+Label = Annotated[str | bool | int | float | None, OptionField("the label of an arm")]
 Numbers = Annotated[
     str | list[float] | None,
-    OptionRule("numbers separated by commas, or a list of them", "P,P,..."),
+    OptionField("numbers separated by commas, or a list of them", "P,P,..."),
 ]
 Spaces = Annotated[
     list[str] | None,
-    OptionRule(
+    OptionField(
         "outcomes by name, each with its allowed values: {'visit': '0,1', 'rounds': "
         "'number:0..493'}",
         "NAME=SPACE",
@@ -75,38 +81,40 @@ Spaces = Annotated[
     ),
 ]
 Conditions = Annotated[
-    list[str] | None, OptionRule("constraints such as 'conversion -> visit'", "'A -> B'")
+    list[str] | None, OptionField("constraints such as 'conversion -> visit'", "'A -> B'")
 ]
-Named = Annotated[list[str] | None, OptionRule("names of outcomes, such as ['spend']", "NAME")]
-Metrics = Annotated[list[str] | None, OptionRule("metrics such as 'rounds>=10'", "METRIC")]
+Named = Annotated[list[str] | None, OptionField("names of outcomes, such as ['spend']", "NAME")]
+Metrics = Annotated[list[str] | None, OptionField("metrics such as 'rounds>=10'", "METRIC")]
 Weights = Annotated[
-    list[str] | None, OptionRule("weights by metric, such as {'rounds': 2}", "METRIC=NUMBER")
+    list[str] | None, OptionField("weights by metric, such as {'rounds': 2}", "METRIC=NUMBER")
 ]
 Margins = Annotated[
     list[str] | None,
-    OptionRule(
+    OptionField(
         "what is expected of outcomes by name, such as {'visit': 0.15}",
         "NAME=...",
     ),
 ]
-Grids = Annotated[list[str] | None, OptionRule("the grid of each number, such as 'rounds=0,5,493'")]
+Grids = Annotated[
+    list[str] | None, OptionField("the grid of each number, such as 'rounds=0,5,493'")
+]
 Questions = Annotated[
     list[str] | None,
-    OptionRule("outcomes that are asked together, such as ['visit,sale', 'rounds']", "NAME,..."),
+    OptionField("outcomes that are asked together, such as ['visit,sale', 'rounds']", "NAME,..."),
 ]
 Folders = Annotated[
     list[str] | None, OptionRule("published folders, such as ['week1', 'week2']", "FOLDER")
 ]
 Effect = Annotated[
     str | float | None,
-    OptionRule("a number, or one for a metric such as {'visit': 0.01}", "EFFECT"),
+    OptionField("a number, or one for a metric such as {'visit': 0.01}", "EFFECT"),
 ]
-MechanismName = Annotated[str | None, OptionRule(f"one of {', '.join(MECHANISM_NAMES)}")]
+MechanismName = Annotated[str | None, OptionField(f"one of {', '.join(MECHANISM_NAMES)}")]
 PurposeName = Annotated[
     str | None,
-    OptionRule("balanced, overall, breakdowns, segments or segments:0.05", "GOAL"),
+    OptionField("balanced, overall, breakdowns, segments or segments:0.05", "GOAL"),
 ]
-EngineName = Annotated[str | None, OptionRule("local or spark", "local|spark")]
+EngineName = Annotated[str | None, OptionField("local or spark", "local|spark")]
 
 
 class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -440,25 +448,9 @@ PLACES = (
 OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "show_row_counts")
 
 
-class OptionField(NamedTuple):
-    """One option of the list.
-
-    Attributes:
-        types: The types that its value can have.
-        rule: What its value must be.
-        text: Its meaning.
-        panel: The heading that help lists it under; None if it has no flag.
-    """
-
-    types: tuple[type, ...]
-    rule: OptionRule
-    text: str
-    panel: str | None
-
-
 def flag_of(name: str) -> str:
     """The name of an option on the command line."""
-    return DECLARED[name].rule.flag or name.replace("_", "-")
+    return DECLARED[name].flag or name.replace("_", "-")
 
 
 def _declared() -> dict[str, OptionField]:
@@ -467,7 +459,8 @@ def _declared() -> dict[str, OptionField]:
     declared = {}
     for name, hint in get_type_hints(Options, include_extras=True).items():
         rule, text = hint.__metadata__
-        declared[name] = OptionField(get_args(hint.__origin__), rule, text, panels.get(name))
+        types = get_args(hint.__origin__)
+        declared[name] = rule._replace(types=types, text=text, panel=panels.get(name))
     return declared
 
 

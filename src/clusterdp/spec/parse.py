@@ -128,9 +128,7 @@ def parse_options(given: Mapping[str, Any], where: str = "") -> Options:
         found = re.search(r"\$\.(\w+)", str(error))
         name = found[1] if found else next(iter(named))
         shown = repr(named[name])[:_LONGEST_SHOWN]
-        raise ParameterError(
-            f"{name} must be {DECLARED[name].rule.text}; got {shown}{where}"
-        ) from None
+        raise ParameterError(f"{name} must be {DECLARED[name].rule}; got {shown}{where}") from None
 
 
 def change_options(options: Options, given: Mapping[str, Any]) -> Options:

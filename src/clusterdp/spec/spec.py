@@ -13,7 +13,7 @@ import msgspec
 
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import Question, check_exact
-from clusterdp.spec.terms import Terms
+from clusterdp.spec.terms import Expected, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from clusterdp.spec.answers import Answers
     from clusterdp.spec.clusters import Clusters
     from clusterdp.spec.provenance import Provenance, Spent
-
-# Probabilities of categories, for each kind of cluster; cluster c is of kind c modulo their number,
-# counted among those with units in every arm.
-Expected = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -24,12 +24,16 @@ from clusterdp.privacy.accounting import (
     Guarantee,
     ReleaseLoss,
     any_loss,
+    basic_composition,
 )
-from clusterdp.privacy.composition import basic_composition
 from clusterdp.spec.columns import question_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# Probabilities of categories, for each kind of cluster; cluster c is of kind c modulo their number,
+# counted among those with units in every arm.
+Expected = tuple[tuple[float, ...], ...]
 
 
 def known_record(space: Categories) -> CategoriesRecord:

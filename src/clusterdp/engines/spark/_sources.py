@@ -85,7 +85,7 @@ def with_places(rows: DataFrame) -> DataFrame:
 
 
 def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ...]) -> DataFrame:
-    """Rows with a column `"a,b,c"` that crosses these columns; as `sources.cross_columns`."""
+    """Rows with a column `"a,b,c"` of these, crossed; as `engines.local.engine.cross_columns`."""
     from pyspark.sql import functions as sf
 
     parts = crossed_parts(rows.columns, name, secret)
@@ -98,7 +98,7 @@ def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ..
 
 
 def labels_as_numbers(rows: DataFrame, labels: Mapping[str, tuple[str, str]]) -> DataFrame:
-    """Rows with numbers in place of labels; as `rows.labelled.with_numbers`."""
+    """Rows with numbers in place of labels; as `rows.column_types.with_numbers`."""
     from pyspark.sql import functions as sf
 
     from clusterdp.engines.spark._jobs import spark_to_polars
@@ -120,7 +120,7 @@ def labels_as_numbers(rows: DataFrame, labels: Mapping[str, tuple[str, str]]) ->
 def spark_texts_as_numbers(
     rows: DataFrame, names: Collection[str], notation: Notation
 ) -> DataFrame:
-    """Rows with numbers in place of text; as `rows.written_numbers.texts_as_numbers`."""
+    """Rows with numbers in place of text; as `rows.column_types.texts_as_numbers`."""
     for name in spark_text_columns(rows, names):
         rows = rows.withColumn(name, _number(name, notation))
     return rows
@@ -188,7 +188,7 @@ def _column(name: str) -> Column:
 
 
 def _number(name: str, notation: Notation) -> Column:
-    """Each text as a number; as `rows.written_numbers.to_number`."""
+    """Each text as a number; as `rows.column_types.text_to_number`."""
     from pyspark.sql import functions as sf
 
     text = _column(name)
