@@ -262,7 +262,7 @@ class Published:
     def share(self, what: tuple[str, ...]) -> float:
         """How much of what is wanted is known of a design, purpose and ε."""
         counts = [int(row[4]) / N_REPLICATES for row in self.intervals.get(what, [])]
-        counts += [int(row[3].replace(",", "")) / N_TESTS for row in self.tests.get(what, [])]
+        counts += [int(row[3]) / N_TESTS for row in self.tests.get(what, [])]
         return min(counts, default=0.0)
 
 
@@ -327,11 +327,10 @@ def rows_of(tasks: list[Task]) -> tuple[list[Row], list[Row]]:
 
 def lines(found: Replicates) -> list[Line]:
     """A line for each kind of effects."""
+    of_kinds = zip(found.kinds, found.private, found.plain, found.predicted, strict=False)
     return [
         _line((*found.what, kind), private, plain, predicted, found.clips)
-        for kind, private, plain, predicted in zip(
-            found.kinds, found.private, found.plain, found.predicted, strict=False
-        )
+        for kind, private, plain, predicted in of_kinds
     ]
 
 
@@ -339,7 +338,7 @@ def test_cells(found: Replicates) -> tuple[str, ...]:
     """How often a test of homogeneity rejects at 5% where effects are the same, as text."""
     n_tests = len(found.tests)
     error = math.sqrt(0.05 * 0.95 / n_tests)
-    return (*found.what, f"{n_tests:,}", f"{np.mean(found.tests):.1%}", f"{error:.1%}")
+    return (*found.what, f"{n_tests}", f"{np.mean(found.tests):.1%}", f"{error:.1%}")
 
 
 def _program_hash() -> str:
@@ -413,7 +412,7 @@ groups of any size to vary equally, since intervals would be too short where lar
 more. Degrees of freedom allow for all of this.
 
 In 79 schools planned for overall, standard errors are about 6% too large. Rows have too little of ε
-to tell how schools differ, so that this is left in the variance: an upper bound.
+to show how schools differ, so that this is left in the variance: an upper bound.
 
 Where outcomes may be missing, an effect is a ratio. Noise that makes the share observed look
 smaller makes its error larger by as much, and the standard error follows. In a tenth at ε = 1 this
