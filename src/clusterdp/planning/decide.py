@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from clusterdp._lists import in_parts
-from clusterdp._text import percent, plural, shortest_decimal
+from clusterdp._text import percent, plural, shortest_decimal, three_digits
 from clusterdp.cells.assignment import parse_arm_shares
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
@@ -397,7 +397,11 @@ def assumed_in_words(questions: Iterable[tuple[QuestionOutcomes, Scenario]]) -> 
             unknown += space.declared.names
             continue
         for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True):
-            shown = metric.level(mean) if metric.is_share else f"mean {mean:.3g}, sd {std:.3g}"
+            shown = (
+                metric.level(mean)
+                if metric.is_share
+                else f"mean {three_digits(mean)}, sd {three_digits(std)}"
+            )
             # A prior gives every combination its share.
             given = not question.is_declared or metric.name in question.declared
             (baselines if given else implied).append(f"{metric.name} {shown}")
