@@ -151,9 +151,9 @@ def _observed_note(outcome: str) -> str:
     """What is assumed of an outcome that may be missing, if its baseline does not say it."""
     name = f"{outcome}{OBSERVED}"
     return (
-        f"{outcome} is taken to be observed for {_MOST_OBSERVED:.0%} of units, because no baseline "
-        f"says so; give what you expect: observed = 0.8 of {outcome} in the experiment file, or "
-        f"--baseline {name}=0.8 next to the other baselines"
+        f"{outcome} is assumed to be observed for {_MOST_OBSERVED:.0%} of units. Give the share "
+        f"that you expect: observed = 0.8 for {outcome} in the experiment file, or "
+        f"--baseline {name}=0.8"
     )
 
 
