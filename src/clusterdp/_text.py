@@ -60,6 +60,11 @@ def two_digits(number: float) -> str:
     return f"{rounded:,.{decimals}f}"
 
 
+def three_digits(number: float) -> str:
+    """A number in three digits, without zeros at its end: `0.3`, `12.5`, `2,500`."""
+    return f"{float(f'{number:.3g}'):,.15g}"
+
+
 def is_plain(letter: str) -> bool:
     """Whether a character shows as itself, and changes nothing around it."""
     if letter in _JOINERS:

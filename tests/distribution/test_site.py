@@ -14,6 +14,7 @@ import pytest
 import typer.main
 
 import clusterdp as cdp
+from browsers import WIDTHS, assert_accessible, assert_fits
 from clusterdp.cli.app import app
 from sitepages.notebooks import to_notebook, to_python
 from sitepages.pages import DOCS, FOLDERS, Page, guides, start_of
@@ -21,6 +22,8 @@ from sitepages.running import GuideError, run_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from playwright.sync_api import Browser
 
 ROOT = DOCS.parent
 # What a browser would load by itself: scripts, styles, images, fonts.
@@ -114,6 +117,28 @@ def test_a_browser_shows_the_first_page_and_searches(site: Path, tmp_path: Path)
     assert "Choose clusters and breakdowns" in opened(site / "docs" / "index.html", tmp_path)
     found = opened(site / "search.html", tmp_path, "?q=ledger")
     assert re.search(r'<a href="docs/owner/budget\.html', found)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@ONE_WORKER
+def test_the_site_fits_a_phone_and_is_accessible_and_searched_by_keyboard(
+    site: Path, browser: Browser
+) -> None:
+    page = browser.new_page(viewport={"width": WIDTHS[0], "height": 900})
+    for name in ("owner/plan", "analyst/effects", "reference/cli", "explanation/how", "index"):
+        page.goto((site / "docs" / f"{name}.html").as_uri())
+        assert_fits(page)
+        assert_accessible(page)
+    page.get_by_placeholder("Search the guides").focus()
+    page.keyboard.type("quantile")
+    page.keyboard.press("Enter")
+    found = page.locator("ul.search li a")
+    found.first.wait_for()
+    assert "analyst/metrics.html" in " ".join(
+        found.evaluate_all("links => links.map(one => one.href)")
+    )
+    page.close()
 
 
 def opened(page: Path, home: Path, query: str = "") -> str:

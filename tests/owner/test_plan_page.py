@@ -14,7 +14,7 @@ import pytest
 import clusterdp as cdp
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import assert_refused, run
-from clusterdp._text import percent, two_digits
+from clusterdp._text import percent, three_digits, two_digits
 from clusterdp.owner.keywords import plan_line
 from clusterdp.owner.plan import make_plan
 from clusterdp.spec.parse import parse, parse_options
@@ -85,6 +85,13 @@ def test_numbers_in_two_digits() -> None:
     numbers = (1.0, 0.0357, 171_234, 99.6, 7.74, 0.999, 0.0)
     assert [two_digits(number) for number in numbers] == [
         *("1.0", "0.036", "170,000", "100", "7.7", "1.0", "0")
+    ]
+
+
+def test_numbers_in_three_digits() -> None:
+    numbers = (0.3, 12.5, 2500.0, 1_234_567.0, 0.01234, -3.0, 0.0)
+    assert [three_digits(number) for number in numbers] == [
+        *("0.3", "12.5", "2,500", "1,230,000", "0.0123", "-3", "0")
     ]
 
 

@@ -259,7 +259,8 @@ def test_labels_from_a_file_are_kept_in_plans(people: pl.DataFrame, tmp_path: Pa
     assert plan.options.labels == list(LABELS)
     assert plan.options.labels_from is None
     assert TOGETHER in repr(plan)
-    assert any("with public clusters" in note for note in plan.notes)
+    (cost,) = [note for note in plan.notes if "with public ones" in note]
+    assert re.search(r"is [\d.]+ pp with private clusters, [\d.]+ pp with public ones", cost)
     plan.save(tmp_path / "plan.lock")
     release = cdp.release(people, tmp_path / "plan.lock", unit="user")
     assert release.guarantee.epsilon <= 2

@@ -18,6 +18,7 @@ from clusterdp.planning.choose import plan_mechanisms
 from clusterdp.planning.compare import at_its_best, options_of
 from clusterdp.planning.decide import REMEDY, UNIFORM
 from clusterdp.precision.forecast import predict_quickly
+from clusterdp.precision.visible import shown_metrics
 from clusterdp.spec.clusters import PrivateClusters, PublicClusters
 from clusterdp.spec.purpose import parse_purpose
 
@@ -41,10 +42,10 @@ LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 _DIGITS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 _BELOW, _ABOVE = 8, 4
 _OURS = (
-    "the standard error of the overall effect is about {:.4g} with private clusters; at the same "
-    "epsilon it would be"
+    "at the same ε, the SE of the overall effect on {} is {} with private clusters, {} with public "
+    "ones"
 )
-_LEAVE_OUT = "Leave clusters out unless effects in true clusters are what is asked for"
+_LEAVE_OUT = "Leave clusters out, unless you need effects in true clusters"
 
 
 def round_budgets(epsilon: float) -> list[float]:
@@ -182,6 +183,7 @@ def cost_notes(draft: Draft, layout: Layout, planned: MechanismComparison) -> li
     if not isinstance(clusters, PrivateClusters):
         return []
     epsilon = planned.epsilon + clusters.epsilon
+    metric = shown_metrics(draft.questions[0].categories)[0]
     public = replace(draft, request=replace(draft.request, clusters=PublicClusters()))
     by_public = _overall_error(public, clusters.unanswered(layout), epsilon)
     if clusters.assignment is not None:
@@ -195,11 +197,12 @@ def cost_notes(draft: Draft, layout: Layout, planned: MechanismComparison) -> li
         )
         rows = replace(draft, request=replace(draft.request, budget=budget))
         ours = clusters.inflation(layout) * _overall_error(rows, layout, epsilon)
-        return [f"{_OURS.format(ours)} {by_public:.4g} with public clusters"]
+        return [_OURS.format(metric.name, metric.change(ours), metric.change(by_public))]
     together = layout.sizes.sum(axis=0, keepdims=True)
     alone = replace(layout, clusters=(EVERYONE,), sizes=together)
     ours, without = planned.choice.overall[0].std_error, _overall_error(public, alone, epsilon)
-    text = f"{_OURS.format(ours)} {by_public:.4g} with public clusters, {without:.4g} without any"
+    text = _OURS.format(metric.name, metric.change(ours), metric.change(by_public))
+    text += f", and {metric.change(without)} without clusters"
     if ours >= without:
         text += f". {_LEAVE_OUT}"
     return [text]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from clusterdp._lists import in_parts
-from clusterdp._text import percent, plural, shortest_decimal
+from clusterdp._text import percent, plural, shortest_decimal, three_digits
 from clusterdp.cells.assignment import parse_arm_shares
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
@@ -151,9 +151,9 @@ def _observed_note(outcome: str) -> str:
     """What is assumed of an outcome that may be missing, if its baseline does not say it."""
     name = f"{outcome}{OBSERVED}"
     return (
-        f"{outcome} is taken to be observed for {_MOST_OBSERVED:.0%} of units, because no baseline "
-        f"says so; give what you expect: observed = 0.8 of {outcome} in the experiment file, or "
-        f"--baseline {name}=0.8 next to the other baselines"
+        f"{outcome} is assumed to be observed for {_MOST_OBSERVED:.0%} of units. Give the share "
+        f"that you expect: observed = 0.8 for {outcome} in the experiment file, or "
+        f"--baseline {name}=0.8"
     )
 
 
@@ -397,7 +397,11 @@ def assumed_in_words(questions: Iterable[tuple[QuestionOutcomes, Scenario]]) -> 
             unknown += space.declared.names
             continue
         for metric, (mean, std) in zip(shown_metrics(space), scenario.moments(), strict=True):
-            shown = metric.level(mean) if metric.is_share else f"mean {mean:.3g}, sd {std:.3g}"
+            shown = (
+                metric.level(mean)
+                if metric.is_share
+                else f"mean {three_digits(mean)}, sd {three_digits(std)}"
+            )
             # A prior gives every combination its share.
             given = not question.is_declared or metric.name in question.declared
             (baselines if given else implied).append(f"{metric.name} {shown}")

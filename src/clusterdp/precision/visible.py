@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp._text import two_digits
+from clusterdp._text import three_digits, two_digits
 from clusterdp.document.model import Table
 from clusterdp.precision.forecast import UNSEEN, Prediction
 
@@ -63,7 +63,7 @@ class ShownMetric(NamedTuple):
 
     def level(self, mean: float) -> str:
         """A mean: `30%`, `3`."""
-        return f"{100 * mean:.3g}%" if self.is_share else f"{mean:.3g}"
+        return f"{100 * mean:.3g}%" if self.is_share else three_digits(mean)
 
 
 def shown_metrics(space: Categories) -> tuple[ShownMetric, ...]:

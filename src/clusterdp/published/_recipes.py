@@ -131,7 +131,7 @@ def cautions(manifest: Manifest) -> list[str]:
         *(filled if len(manifest.questions) > 1 else []),
         _caution(
             f"a median, quantile or maximum of a private column, such as {code(column)}",
-            "the noise of privacy decides it, not the outcomes",
+            "privacy noise determines it, not the outcomes",
             f"clusterdp estimate . --metric {shlex.quote(of_quantile)}"
             + ("  # p50 is the median" if whole else ""),
         ),
@@ -142,12 +142,12 @@ def cautions(manifest: Manifest) -> list[str]:
         ),
         _caution(
             f"a threshold, such as {code(f'{column} >= {level}')}",
-            "a noisy value beyond it is not an outcome beyond it",
+            "many noisy values are above it, and their outcomes are not",
             f"clusterdp estimate . --metric {shlex.quote(f'{name}>={level}')}",
         ),
         _caution(
             "a logarithm, a square, a ratio or a product of values, row by row",
-            "the mean of a function of noisy values is not that of the outcomes",
+            "the mean of a function of noisy values is biased",
             f"clusterdp estimate . --metric METRIC  # such as {name}*other, {name}/other",
         ),
         _caution(
@@ -157,13 +157,13 @@ def cautions(manifest: Manifest) -> list[str]:
         ),
         _caution(
             "segments, covariates or a model chosen and tested on the same rows",
-            "the test meets the noise that the choice was made by",
+            "a choice made from noise looks good in the same noise",
             f"clusterdp estimate . {held}  # {split}",
         ),
         (
-            f"{strong('Not a model that takes these values for the truth')}: it learns the noise "
-            "of single rows. Instead: fit it to averages, or as a regression whose coefficients "
-            f"you report, and test it on other {units}."
+            f"{strong('Not a model that treats these values as true outcomes')}: it learns "
+            "the noise of single rows. Instead: fit it to averages, or report coefficients of a "
+            f"regression, and test it on other {units}."
         ),
         f"{strong(f'Not a statement about one {unit}')}: a single row may be only noise.",
     ]
@@ -209,9 +209,9 @@ def sum_queries(manifest: Manifest, rows: str) -> list[Paragraph | Code]:
             metrics = ", ".join(code(str(one)) for one in declared.metrics)
             about = (
                 f"Noisy sums are in the units of their metrics, one number for each: {metrics}. "
-                "They have less noise than a sum over rows, and no spread that would give a "
-                "standard error. Means of cells count by the sizes of clusters. In totals, a unit "
-                f"counts as often as the {code('weight')} of its cell says."
+                "They have less noise than a sum over rows, but give no standard error. Weight "
+                "the means of cells by the sizes of clusters. In totals, each "
+                f"{manifest.provenance.unit} counts {code('weight')} times, as its cell states."
             )
             labels = ("SQL, from the sums of cells", "SQL, from totals")
             pairs = zip(labels, queries, strict=True)

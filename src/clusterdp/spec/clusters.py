@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from clusterdp.spec.columns import Columns
 
 _ALIKE = (
-    "arms are assumed to have the same probabilities in all private clusters; if they differ, "
+    "arms are assumed to have the same probabilities in all private clusters. If they differ, "
     "effects are biased: declare them (assignment, under [private_clusters])"
 )
 
@@ -191,9 +191,8 @@ class PrivateClusters:
         if self.assignment is None:
             return [published, _ALIKE]
         price = (
-            "weights that invert the response make overall effects unbiased for the declared "
-            f"probabilities of arms: standard errors are about {self.inflation(layout):.3g} times "
-            "those without these weights"
+            "units are weighted by the declared probabilities of arms, so overall effects are "
+            f"unbiased. SEs are about {self.inflation(layout):.3g} times those without weights"
         )
         return [published, price]
 
