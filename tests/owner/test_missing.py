@@ -151,5 +151,5 @@ def test_most_are_taken_to_be_observed_and_that_is_said(
     _, question = chosen.questions
     observed = float(question.categories.metric_values()[1] @ question.probs)
     assert observed == pytest.approx(share, abs=0.01)
-    said = "spend is taken to be observed for 90% of units"
+    said = "No baseline says how often spend is observed, so 90% is assumed."
     assert any(said in note for note in chosen.notes) == ("spend_observed" not in baseline)

@@ -18,6 +18,7 @@ from clusterdp.cli.console import (
     FIRST,
     Folder,
     HelpAll,
+    check_place,
     print_json,
     print_line,
     print_next,
@@ -247,6 +248,7 @@ def _checked_outputs(
         raise ParameterError(f"--html writes a page, got {html.name!r}. Fix: name it .html.")
     written = [path for path in (csv, plot, html) if path is not None]
     for path in written:
+        check_place(path)
         if any(path.resolve().is_relative_to(Path(source).resolve()) for source in read):
             raise OutputError(f"{path} is an input. Nothing was written. Fix: choose another path.")
     return written
@@ -309,10 +311,7 @@ def calibrate_command(
         raise ParameterError(f"out must end in {_PARQUET} or {_CSV_SUFFIX}, got {out.name!r}")
     if out.resolve().is_relative_to(Path(folder).resolve()):
         raise OutputError(f"{out} is inside the published folder. Fix: choose another path.")
-    if not out.resolve().parent.is_dir():
-        raise OutputError(
-            f"Cannot write {out}: there is no folder {out.parent}. Fix: make it first."
-        )
+    check_place(out)
     rows = calibrated_rows(folder, fold=fold)
     with released_row_errors():
         (rows.sink_csv if out.suffix == _CSV_SUFFIX else rows.sink_parquet)(out)

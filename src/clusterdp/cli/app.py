@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from clusterdp.cli import analyst, folders, ledger, owner, reproduce
-from clusterdp.cli.console import ErrorsInOneShape, ScreenHelp
+from clusterdp.cli.console import ErrorsInOneShape, PlainHelp, ScreenHelp
 
 app = typer.Typer(
     cls=ErrorsInOneShape,
@@ -39,7 +39,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
 _LONG = ("plan", "release", "estimate")
 for panel, commands in _COMMANDS.items():
     for name, command in commands.items():
-        kind = ScreenHelp if name in _LONG else None
+        kind = ScreenHelp if name in _LONG else PlainHelp
         app.command(name, cls=kind, rich_help_panel=panel)(command)
 app.add_typer(ledger.app, name="ledger", rich_help_panel="Owner")
 

@@ -17,7 +17,9 @@ from clusterdp.cli.console import (
     print_failure,
     print_json,
     print_line,
+    print_next,
     print_note,
+    print_screen,
     print_text,
     reported_errors,
 )
@@ -63,7 +65,7 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
     ]
     if verbose:
         shown += [*particulars(view), *_gain_tables(cluster_gains(release))]
-    print_text(to_screen(shown, terminal_width()))
+    print_screen(to_screen(shown, terminal_width()))
     print_text(f"\nNext: clusterdp estimate {folder}")
 
 
@@ -80,13 +82,15 @@ def verify_command(folder: Folder, *, as_json: AsJson = False) -> None:
         listed = [check._asdict() for check in checks]
         print_json({"sound": sound, "checks": listed, "owners_words": said})
     else:
+        if sound:
+            print_screen(f"{folder} is sound: it passed all {len(checks)} checks.\n")
         for check in checks:
             if check.problem is None:
                 print_line(f"ok   {check.name}")
             else:
                 print_failure(f"{check.name}: {check.problem}")
         if not sound:
-            print_line("Do not use this folder. Get it again from the owner, and verify that.")
+            print_next("do not use this folder. Get it again from the owner, and verify it.")
         if said:
             print_note("No check can confirm these statements of the owner:")
             # Texts each in a line; names, which are those of the manifest's entries, together.

@@ -17,6 +17,8 @@ from clusterdp._text import counted
 from clusterdp.cli.console import (
     REFUSED,
     AsJson,
+    ErrorsInOneShape,
+    PlainHelp,
     print_failure,
     print_json,
     print_line,
@@ -66,9 +68,11 @@ def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:
 
 
 app = typer.Typer(
+    cls=ErrorsInOneShape,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Track the privacy budget of several releases about the same units.",
+    help="Track the privacy budget of several releases about the same units.\n\n"
+    "clusterdp ledger init budget.db --cap-epsilon 8",
 )
 
 Where = Annotated[
@@ -80,7 +84,7 @@ ReleaseId = Annotated[
 Reason = Annotated[str | None, typer.Option(help="One line to keep in the ledger.")]
 
 
-@app.command("init")
+@app.command("init", cls=PlainHelp)
 @reported_errors()
 def init_ledger(
     where: Where,
@@ -133,7 +137,7 @@ def init_ledger(
         )
 
 
-@app.command("show")
+@app.command("show", cls=PlainHelp)
 @reported_errors()
 def show_ledger(
     where: Where,
@@ -157,12 +161,12 @@ def show_ledger(
         print_next(f"clusterdp ledger verify {where} (prints the hash to keep elsewhere)")
 
 
-@app.command("verify")
+@app.command("verify", cls=PlainHelp)
 @reported_errors()
 def verify_ledger(
     where: Where,
     head: Annotated[
-        str | None, typer.Option(help="A hash that `ledger show` printed earlier.")
+        str | None, typer.Option(help="A hash that this command printed earlier.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -182,7 +186,7 @@ def verify_ledger(
         print_line(f"Keep this hash elsewhere: {last.hash}")
 
 
-@app.command("close")
+@app.command("close", cls=PlainHelp)
 @reported_errors()
 def close_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
     """Abandon a release that cannot be finished. Its budget stays spent, its key is wiped.
@@ -207,7 +211,7 @@ def close_release(where: Where, release_id: ReleaseId, reason: Reason = None) ->
         )
 
 
-@app.command("cancel")
+@app.command("cancel", cls=PlainHelp)
 @reported_errors()
 def cancel_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
     """Give back the budget of a release that drew nothing. Its key is wiped.

@@ -158,7 +158,7 @@ class ReleaseJob:
             return None
         if not options.population:
             raise ParameterError(
-                "a ledger needs a population, whose budget it is: give population=... "
+                "a ledger needs a population, whose budget it is; give population=... "
                 "(--population)"
             )
         return self.budget_of(options.population)

@@ -24,11 +24,13 @@ class ReleaseNote(NamedTuple):
         text: The remark.
         outcomes: The outcomes whose effects it is about; None if it is about all effects.
         is_of_effects: Whether it says what effects are on, or what rows reveal.
+        clipped: The outcome that it says was clipped, and to which ends.
     """
 
     text: str
     outcomes: tuple[str, ...] | None = None
     is_of_effects: bool = True
+    clipped: tuple[str, float, float] | None = None
 
 
 def release_notes(
@@ -49,7 +51,7 @@ def release_notes(
     disclosed = (note for each in questions for note in disclosure_notes(*each, unit=unit))
     found = (
         *map(ReleaseNote, of_all),
-        *_clip_notes(manifest),
+        *clip_remarks(manifest),
         *_pilot_notes(manifest),
         *(ReleaseNote(text, is_of_effects=False) for text in disclosed),
     )
@@ -75,16 +77,28 @@ def _label_notes(manifest: Manifest) -> tuple[str, ...]:
     return (note,)
 
 
-def _clip_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:
+def clip_remarks(manifest: Manifest) -> tuple[ReleaseNote, ...]:
     """Which finite outcomes were clipped. Numbers always are, and labels never."""
     if not manifest.clip:
         return ()
     every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
-    return tuple(
-        ReleaseNote(f"{one.name} is clipped to {one.space.low:g}–{one.space.high:g}.", (one.name,))
+    ends = [
+        (one.name, float(one.space.low), float(one.space.high))
         for one in every
         if isinstance(one.space, OutcomeSpace) and one.space.names is None
-    )
+    ]
+    return tuple(ReleaseNote(clip_notes([one])[0], (one[0],), clipped=one) for one in ends)
+
+
+def clip_notes(clipped: Sequence[tuple[str, float, float]]) -> list[str]:
+    """One note on all outcomes that were clipped, with their ends."""
+    if len(clipped) > 1:
+        listed = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in clipped)
+        return [f"Values are clipped: {listed}."]
+    return [
+        f"{name} is clipped to {low:g}{'–' if low >= 0 else ' to '}{high:g}."
+        for name, low, high in clipped
+    ]
 
 
 def _pilot_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:

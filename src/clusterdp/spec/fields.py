@@ -70,7 +70,7 @@ Spaces = Annotated[
     OptionRule(
         "outcomes by name, each with its allowed values: {'visit': '0,1', 'rounds': "
         "'number:0..493'}",
-        "NAME=SPACE",
+        "NAME=VALUES",
         "outcome",
     ),
 ]

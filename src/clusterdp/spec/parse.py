@@ -134,8 +134,9 @@ def refuse_unknown(given: Collection[str], known: Collection[str], where: str = 
     """Raise a ParameterError if a name is not that of a known option."""
     for name in given:
         if name not in known:
-            like = nearest_name(name, known) or ", ".join(known)
-            raise ParameterError(f"there is no option {name!r}{where}; did you mean {like}?")
+            near = nearest_name(name, known)
+            meant = f"Did you mean {near}?" if near else f"The options are {', '.join(known)}."
+            raise ParameterError(f"there is no option {name!r}{where}. {meant}")
 
 
 def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -5,14 +5,14 @@ the difference of two arms' numbers.
 
 How estimates of two metrics covary:
 
-**One response tells both.** The noise of a row's debiased values x̃ and ỹ covaries. x̃ỹ − p shows
+**One response has both.** The noise of a row's debiased values x̃ and ỹ covaries. x̃ỹ − p shows
 by how much, p being what the response counts as in the product x·y. So N, D, N + kD and N − kD are
 calibrated in the same way, with the noise that follows from p. A quarter of the difference of the
 last two variances is k times the covariance of N̂ and D̂: what sampling adds to it, and what
 privacy does.
 
 If the product is in the span of the channel, p is decoded. At a small ε it often is not, and rows
-do not tell the covariance of x and y. Then p has bounds (McCormick, 1976). Let u be an end of x and
+do not show the covariance of x and y. Then p has bounds (McCormick, 1976). Let u be an end of x and
 w one of y. In every category
 
     x·y = w·x + u·y + (x − u)(y − w) − u·w,
@@ -29,7 +29,7 @@ and only sampling makes means of both covary.
 unit. Means x̄ and ȳ of rows alone are of different people, who were drawn at random, and do not
 covary: that those asked about one are not asked about the other takes off exactly what x and y
 covary by. Calibration moves both to sums of everyone. If a unit counts s in both means, and s − Xb
-and s − Xb' in their noise, they covary by Σ (s² − (s − Xb)(s − Xb'))·Cov(x, y). No row tells
+and s − Xb' in their noise, they covary by Σ (s² − (s − Xb)(s − Xb'))·Cov(x, y). No row shows
 Cov(x, y). It is at most the product of both standard deviations; and both means and their ends
 bound it, as above. So the covariance of means has bounds.
 """
@@ -199,7 +199,7 @@ def compared_arms(data: Sequence[MetricData], name: str) -> Iterator[ArmComparis
 
 
 # What responses count as in a product: numbers with a mean of at most the product, and of at least
-# the product, whatever the category. They are the same array if rows tell how both factors go
+# the product, in every category. They are the same array if rows show how both factors go
 # together.
 ProductBounds = tuple[FloatArray, FloatArray]
 
@@ -251,7 +251,7 @@ def shared_data(
     source: QuestionRows,
     ridge_of: CategoryFunction,
 ) -> tuple[list[MetricData], float]:
-    """The rows of a question that tells two metrics, as these read them, and both together.
+    """The rows of a question that has two metrics, as these read them, and both together.
 
     Args:
         above: x; a weighted sum of declared metrics if y is one, else not one.
@@ -287,7 +287,7 @@ def common_factor(above: RowNoiseBound, below: RowNoiseBound) -> float:
 def joint_noise(
     above: ResponseValues, below: ResponseValues, product: FloatArray, factor: float
 ) -> FloatArray:
-    """The noise variance of x̃ + k·ỹ, as responses tell it; axes as of `ResponseValues.noise`.
+    """The noise variance of x̃ + k·ỹ, as responses show it; axes as of `ResponseValues.noise`.
 
     Args:
         above: What responses count as in x.

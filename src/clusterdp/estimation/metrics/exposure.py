@@ -12,8 +12,8 @@ numbers. It is never empty, as it holds N̂/D̂.
 
 The covariance of N̂ and D̂ depends on the source of exposure:
 
-- An outcome of the same question. One response tells both, so noise covaries as well: see
-  `_composed.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
+- An outcome of the same question. One response has both, so noise covaries as well: see
+  `_composed.py`. At a small ε responses do not show how outcomes go with exposure. Then the
   covariance has bounds, and every r is tested with the one that is worse: with the least if r > 0,
   with the largest if r < 0.
 - A public column, without noise, or an outcome of another question, which no unit answers together
@@ -258,7 +258,7 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> Iterator[Note]
 
 
 def _two_sided_notes(name: str, effect: Effect, level: float) -> Iterator[Note]:
-    """Whom effects are of, if units of both arms were exposed; arguments as of `_notes`."""
+    """Whom effects describe, if units of both arms were exposed; arguments as of `_notes`."""
     arms = [
         (effect.of.control, effect.control_mean or 0.0, effect.control_std_error or 0.0),
         (effect.of.arm, effect.treated_mean or 0.0, effect.treated_std_error or 0.0),

@@ -176,7 +176,7 @@ def _interval_notes(effects: list[Effect]) -> list[Note]:
     ]
 
 
-# What a difference is of, the weights of segments in it, and units of both arms.
+# The target of a difference, the weights of segments in it, and units of both arms.
 _Difference = tuple[EffectTarget, FloatArray, IntArray]
 
 

@@ -72,7 +72,7 @@ def attrition_bounds(ratio: RatioData, source: QuestionRows, outcome: int) -> li
                 (tails[sign, level],) = source.read(function)
     from_ends = len(levels) > 2 and not {level for _, level in tails} & set(levels[1:-1])
     found = []
-    # R·y times R is R·y, so that rows tell how both covary, and no covariance is worse.
+    # R·y times R is R·y, so that rows show how both covary, and no covariance is worse.
     for one in compared_arms([*ratio.data, *tails.values()], ratio.name):
         if one.of.segment or one.control is None or one.treated is None:
             break

@@ -6,7 +6,7 @@ Its three coefficients follow from the variances of N̂, D̂ and N̂ − kD̂, k
 are calibrated with the same coefficients, those that suit N − r₀D, r₀ the ratio under the public
 prior. If D̂ is within q standard errors of zero the interval has no bounds.
 
-At a small ε rows often do not tell the product of both metrics, nor how they covary. The variance
+At a small ε rows often do not show the product of both metrics, nor how they covary. The variance
 of N̂ − kD̂ is then no use. The covariance has bounds (see `_composed.py`), and every r is
 tested with the one that is worse: with the least if r > 0, with the largest if r < 0. It has
 bounds, too, if N and D are of different questions.
@@ -322,7 +322,7 @@ class RatioEstimator:
 
 def _findings(name: str, effects: list[Effect], level: float) -> MetricFindings:
     """Effects on a ratio, with notes on those that have no bounds."""
-    text = f"{name} has no bounds: its denominator is not significantly different from zero."
+    text = f"the CI of {name} has no bounds: its denominator may be zero."
     notes = [
         Note(text, Weight.SCOPE, segment_label(one.of.segment))
         for one in effects

@@ -8,7 +8,7 @@ The numbers of clusters are independent, and the distribution of their sum is co
 
 What cells mean for an estimate: remarks on their sizes.
 
-Whether covariates follow treatment: arms were assigned at random, so they are alike before it.
+Whether covariates follow treatment: arms were assigned at random, so they do not differ before it.
 
 Of the n_c units of a cluster, n_ac drawn at random are arm a's. So the sum T of scores in the arm
 has the mean Σ n_ac·x̄_c and the variance σ² = Σ n_ac(1 − n_ac/n_c)·S²_c over clusters. A number's
