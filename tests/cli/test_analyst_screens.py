@@ -81,8 +81,8 @@ No clear effect on clicks/visit.
 Variance due to privacy: clicks/visit 13%.
 
 note: rounds>=3 is not answerable from this release, because rounds was rounded
-      between 2.857143 and 4.285714. In control it is anywhere between 40% and
-      63%. Ask the owner for metrics = ["rounds >= 3"].
+      between 2.8571 and 4.2857. In control it is anywhere between 40% and 63%.
+      Ask the owner for metrics = ["rounds >= 3"].
 note: rounds is clipped to 0–10.
 Next: add --by COLUMN for segments, --html report.html to share, -v for more
 """

@@ -142,7 +142,6 @@ class Statement:
             ("spent", f"ε = {rounded_up(balance.basic.epsilon if spent is None else spent)}"),
             ("remaining", f"ε = {left}"),
             ("budget cap", cap),
-            ("releases", str(len(balance.releases))),
         ]
         return [Paragraph(balance.population, "lead"), KeyNumbers(pairs)]
 

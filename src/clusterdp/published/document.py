@@ -48,7 +48,7 @@ from clusterdp.published.contents import (
     question_texts,
 )
 from clusterdp.published.manifest import arms_in_words, title_of, what_is_public
-from clusterdp.published.notes import clip_notes, clip_remarks
+from clusterdp.published.notes import joined_texts
 from clusterdp.spec.columns import RESPONSE
 from clusterdp.spec.provenance import provenance_pairs
 from clusterdp.storage.folder import CELLS, ERRATA, PILOT
@@ -425,15 +425,12 @@ def overview(view: FolderView) -> list[Part]:
         *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
     ]
     shown = Facts([(name, text) for name, text in pairs if text])
-    clipped = clip_remarks(view.manifest)
-    each = {one.text for one in clipped}
-    together = clip_notes([one.clipped for one in clipped if one.clipped])
     return [
         Paragraph(f"{what}{day}"),
         Paragraph(size),
         view.mde(),
         shown,
-        *as_notes([*(one for one in view.notes if one not in each), *together]),
+        *as_notes(joined_texts(view.remarks)),
     ]
 
 

@@ -51,7 +51,7 @@ def release_notes(
     disclosed = (note for each in questions for note in disclosure_notes(*each, unit=unit))
     found = (
         *map(ReleaseNote, of_all),
-        *clip_remarks(manifest),
+        *_clip_notes(manifest),
         *_pilot_notes(manifest),
         *(ReleaseNote(text, is_of_effects=False) for text in disclosed),
     )
@@ -77,7 +77,7 @@ def _label_notes(manifest: Manifest) -> tuple[str, ...]:
     return (note,)
 
 
-def clip_remarks(manifest: Manifest) -> tuple[ReleaseNote, ...]:
+def _clip_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:
     """Which finite outcomes were clipped. Numbers always are, and labels never."""
     if not manifest.clip:
         return ()
@@ -88,6 +88,12 @@ def clip_remarks(manifest: Manifest) -> tuple[ReleaseNote, ...]:
         if isinstance(one.space, OutcomeSpace) and one.space.names is None
     ]
     return tuple(ReleaseNote(clip_notes([one])[0], (one[0],), clipped=one) for one in ends)
+
+
+def joined_texts(notes: Sequence[ReleaseNote]) -> list[str]:
+    """The texts of notes, with one on all that was clipped."""
+    clipped = [one.clipped for one in notes if one.clipped]
+    return [*(one.text for one in notes if one.clipped is None), *clip_notes(clipped)]
 
 
 def clip_notes(clipped: Sequence[tuple[str, float, float]]) -> list[str]:

@@ -9,6 +9,7 @@ from clusterdp._text import percent
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, as_notes
 from clusterdp.document.text import terminal_width, to_screen
+from clusterdp.published.notes import joined_texts
 
 if TYPE_CHECKING:
     from clusterdp.cells.assignment import AssignmentProbs
@@ -110,4 +111,4 @@ class Release:
             ]
             facts["Columns"] = ", ".join(named)
         facts["Next"] = "clusterdp.estimate(release)"
-        return [Facts(list(facts.items())), *as_notes(self.notes)]
+        return [Facts(list(facts.items())), *as_notes(joined_texts(self.remarks))]

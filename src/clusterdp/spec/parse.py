@@ -18,7 +18,7 @@ from clusterdp._lists import parse_names, parse_numbers
 from clusterdp._text import shortest_decimal
 from clusterdp.cells.assignment import parse_by_label, parse_positive
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.errors import ParameterError, nearest_name
+from clusterdp.errors import ParameterError, nearest_first, nearest_name
 from clusterdp.outcomes.baseline import parse_margins
 from clusterdp.outcomes.declaration import declare, parse_question
 from clusterdp.outcomes.finite import OutcomeSpace
@@ -135,7 +135,8 @@ def refuse_unknown(given: Collection[str], known: Collection[str], where: str = 
     for name in given:
         if name not in known:
             near = nearest_name(name, known)
-            meant = f"Did you mean {near}?" if near else f"The options are {', '.join(known)}."
+            listed = f"The options are {nearest_first(name, known)}."
+            meant = f"Did you mean {near}?" if near else listed
             raise ParameterError(f"there is no option {name!r}{where}. {meant}")
 
 
