@@ -100,7 +100,12 @@ def fill_in(path: Path) -> None:
 
 def print_rows(rows: pl.DataFrame) -> None:
     """Print a few rows that fit a terminal."""
-    with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True, float_precision=2):
+    with pl.Config(
+        tbl_width_chars=78,
+        tbl_hide_dataframe_shape=True,
+        tbl_hide_column_data_types=True,
+        float_precision=2,
+    ):
         print(rows)
 
 

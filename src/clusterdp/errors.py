@@ -66,9 +66,14 @@ def notify_owner(message: str) -> None:
 def _level_outside() -> int:
     """How many calls up the first caller outside this package is, counted from `notify_owner`."""
     caller, level = inspect.currentframe(), 0
-    while caller is not None and str(caller.f_globals.get("__name__")).startswith("clusterdp."):
+    while caller is not None and _is_within(str(caller.f_globals.get("__name__"))):
         caller, level = caller.f_back, level + 1
     return level
+
+
+def _is_within(module: str) -> bool:
+    """Whether code is this package's, or runs a part of it."""
+    return module.startswith("clusterdp.") or module == "contextlib"
 
 
 @contextmanager
@@ -102,8 +107,8 @@ class LedgerError(ClusterDPError):
     """The budget does not allow a release, or the ledger cannot be read or was edited."""
 
 
-# Parts of columns whose parameter has another name.
-_PARAMETERS = {"private cluster": "cluster"}
+# Parts of columns whose parameter and flag have other names.
+_PARAMETERS = {"private cluster": ("cluster", "cluster"), "outcome": ("outcomes", "outcome")}
 
 
 def missing_column(name: str, part: str, names: Iterable[str], use: str = "to use") -> DataError:
@@ -115,8 +120,8 @@ def missing_column(name: str, part: str, names: Iterable[str], use: str = "to us
         names: The columns of the table.
         use: What it was for.
     """
-    known, words = list(names), _PARAMETERS.get(part, part)
-    option = f"{words.replace(' ', '_')}=..., --{words.replace(' ', '-')}"
+    name_of, flag = _PARAMETERS.get(part, (part.replace(" ", "_"), part.replace(" ", "-")))
+    known, option = list(names), f"{name_of}=..., --{flag}"
     return DataError(
         f"There is no column {name!r} {use} as {part} ({option}).{did_you_mean(name, known)} "
         f"The table has {', '.join(map(repr, known)) or 'no columns'}."

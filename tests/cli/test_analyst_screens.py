@@ -81,8 +81,8 @@ No clear effect on clicks/visit.
 Variance due to privacy: clicks/visit 13%.
 
 note: rounds>=3 is not answerable from this release, because rounds was rounded
-      between 2.857143 and 4.285714. In control it is anywhere between 40% and
-      63%. Ask the owner for metrics = ["rounds >= 3"].
+      between 2.8571 and 4.2857. In control it is anywhere between 40% and 63%.
+      Ask the owner for metrics = ["rounds >= 3"].
 note: rounds is clipped to 0–10.
 Next: add --by COLUMN for segments, --html report.html to share, -v for more
 """
@@ -91,10 +91,10 @@ warning: p95(rounds) is mostly privacy noise: an arm's mean has noise of about
          1.2 times the metric's range. Ask the owner to declare a threshold.
 """
 NO_COLUMN = """\
-error: No column 'teir' to segment by
+error: no column 'teir' to segment by
 
-  Did you mean 'tier'? Available: market, tier, fold. Add your own with segments
-  (--segments FILE).
+  Did you mean 'tier'? Available: market, tier, fold. Add your own with
+  --segments FILE.
 """
 LEDGER = """\
 shop-users   ████████████████░░░░░░░░░░░░░░░░   2 of 4 spent, 2 remaining
@@ -102,12 +102,10 @@ shop-users   ████████████████░░░░░░�
   2024-02-29 12:00  0123abcd     visit  2  published  me
 
 Reader who knows all other units' outcomes: 50% sure → at most 89% (cap: 99%)
-Hash of the last entry:
-HASH
 Next: clusterdp ledger verify budget.db (prints the hash to keep elsewhere)
 """
 NO_BUDGET = """\
-error: Not enough budget for 'shop-users': this release needs ε = 2.5, and 2 of
+error: not enough budget for 'shop-users': this release needs ε = 2.5, and 2 of
        4 remains
 
   No outcome was read and nothing was spent.
@@ -172,11 +170,10 @@ def test_a_ledger_and_a_release_beyond_its_cap(
     paid = run(*spend, "--epsilon", 2, "--out", "first", "--new-population")
     assert paid.exit_code == 0, paid.output
     text = run("ledger", "show", "budget.db", width=80).output
-    masked = re.sub(r"\b[0-9a-f]{64}\b", "HASH", text)
     # When, its id, and the user who ran it; columns are as wide as the longest of them.
     row, shown = (
         re.sub(r" +", " ", re.sub(r"(\n  )\S+ \S+  [0-9a-f]{8} (.*published) +\S+", r"\1\2", one))
-        for one in (masked, LEDGER)
+        for one in (text, LEDGER)
     )
     assert row == shown
     refused = run(*spend, "--epsilon", 2.5, "--out", "second", width=80)

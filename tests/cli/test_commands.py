@@ -35,6 +35,7 @@ def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -
     assert "(label DP)" in run("inspect", published).output
     verified = run("verify", published)
     assert verified.exit_code == 0
+    assert verified.output.splitlines()[0] == f"{published} is sound: it passed all 16 checks."
     assert verified.output.count("ok ") == 16
     estimated = run("estimate", published, "--json")
     effects = json.loads(estimated.output)["effects"]

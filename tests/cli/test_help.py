@@ -28,11 +28,20 @@ def test_help_shows_an_example_of_options_that_exist(name: str) -> None:
     assert set(re.findall(r"--[a-z-]+", example[1])) <= known
 
 
-@pytest.mark.parametrize("command", [(), ("plan",), ("release",), ("estimate",)])
+LEDGER = ["init", "show", "verify", "close", "cancel"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(), *((name,) for name in COMMANDS), *(("ledger", name) for name in LEDGER)],
+    ids=str,
+)
 def test_help_fits_one_screen(command: tuple[str, ...]) -> None:
     lines = run(*command, "--help", width=80).output.rstrip("\n").splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
+    # People do not read types of Python.
+    assert not re.search(r"<\w+(\[\w+\])?>", "\n".join(lines))
 
 
 @pytest.mark.parametrize("name", ["plan", "release", "estimate"])

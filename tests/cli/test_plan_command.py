@@ -112,7 +112,7 @@ def test_the_smallest_epsilon_for_an_effect(table: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "missing: epsilon; give epsilon=..., the budget (--epsilon)"),
+        ((), "missing: the budget. Fix: give --epsilon."),
         (("--epsilon", 1, "--mde", 1), "leave out mde (--mde)"),
         (("--mde", 1e-6), "even without privacy"),
         (("--epsilon", 1, "--baseline", "1,2"), "6 shares"),

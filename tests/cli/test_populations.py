@@ -60,7 +60,7 @@ def test_a_new_name_must_be_confirmed(
     assert first.exit_code == 0, first.output
     other = release(source, tmp_path / "other", *paid, "ca-users")
     assert_refused(other, "'ca-users' is new: the ledger has 'us-users'")
-    assert_refused(other, "confirm it with new_population=True (--new-population).")
+    assert_refused(other, "confirm it with --new-population.")
     again = release(source, tmp_path / "second", *paid, "us-users", "--new-population")
     assert_refused(again, "'us-users' is already in the ledger. Fix: leave out new_population")
     assert release(source, tmp_path / "second", *paid, "us-users").exit_code == 0

@@ -68,7 +68,7 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
     "null id": (
         lambda t, d: write(t.with_columns(user=pl.col("user").replace(3, None)), d),
         (),
-        "'user' (unit) has 1 missing value;",
+        "'user' (unit) has 1 missing value",
     ),
     "outside": (
         lambda t, d: write(t.with_columns(clicks=pl.col("clicks").replace(3, 4321)), d),
@@ -198,7 +198,7 @@ def test_a_full_disk(table: pl.DataFrame, tmp_path: Path) -> None:
         (("--adjust", "treated"), "not a covariate"),
         (("--adjust", "secret,secret"), "listed twice"),
         (("--by", "colour"), "No column 'colour' to segment by"),
-        (("--level", 95), "level must be a number strictly between"),
+        (("--level", 95), "level must lie between 0 and 1"),
         (("--plot", "forest.jpg"), ".svg, .png or .pdf"),
         (("--csv", "/nowhere/x.csv"), "Cannot write"),
         (("--csv", "x.xlsx"), "--csv writes a CSV file"),
@@ -222,7 +222,7 @@ def test_rows_are_counted_for_an_owner_who_asks_and_never_in_json(
     quiet = release(wild, tmp_path / "out", "--json")
     assert_refused(quiet, "has values outside the allowed values; declare")
     told = release(wild, tmp_path / "out", "--show-row-counts")
-    assert_refused(told, f"has values outside the allowed values in {n_wild} rows;")
+    assert_refused(told, f"has values outside the allowed values in {n_wild} rows")
     clipped = release(wild, tmp_path / "one", "--clip", "--json")
     assert "warning: Owner only: some values of 'clicks' were outside" in clipped.stderr
     assert "clipped" not in clipped.stdout

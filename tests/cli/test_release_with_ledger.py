@@ -56,7 +56,7 @@ def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Pat
         )
     refused = spend(source, tmp_path / "third", where)
     assert refused.exit_code == 2
-    assert "Not enough budget for 'us'" in refused.stderr
+    assert "not enough budget for 'us'" in refused.stderr
     assert "No outcome was read and nothing was spent" in refused.stderr
     assert not (tmp_path / "third").exists()
     (balance,) = shown(where)["populations"]
@@ -74,7 +74,7 @@ def test_over_the_cap_is_refused_before_an_outcome_is_read(
 ) -> None:
     interrupt(monkeypatch, stages, "count_and_draw", AssertionError)
     refused = spend(source, tmp_path / "out", where, "--epsilon", 5)
-    assert "Not enough budget" in refused.stderr
+    assert "not enough budget" in refused.stderr
     allowed = spend(source, tmp_path / "out", where, "--epsilon", 4)
     assert isinstance(allowed.exception, AssertionError)
 
@@ -322,7 +322,7 @@ def test_a_dry_run_shows_the_budget_and_spends_nothing(
     said = " ".join(result.stdout.split())
     assert "us: spends 2 of the 4 remaining" in said
     result = spend(source, tmp_path / "out", where, "--dry-run", "--epsilon", 5)
-    assert "note: This release would be rejected: Not enough budget" in result.stdout
+    assert "note: This release would be rejected: not enough budget" in result.stdout
     assert shown(where)["populations"] == []
 
 

@@ -54,12 +54,12 @@ Privacy     ε = 2, δ = 0, one unit's outcomes (label DP). A reader who knows
             every other unit's outcomes and is 50% sure of one unit's outcome
             can be at most 89% sure after reading the release.
 Design      480 units, 3 clusters (market), 2 arms. No outcome was read.
-Assumes     your baselines: visit 30%, clicks mean 1, sd 1
+Assumes     your baselines: visit 30%, clicks mean 1 (sd 1)
 ε split     73% rows (any segment later), 27% arm totals (overall effect)
 Budget      no ledger (cannot be added later; see [privacy])
 Not stated  description, license (cannot be added later; see [about])
 
-Wrote experiment.lock and plan.html
+Wrote experiment.lock and plan.html. Add -v for more
 Next: clusterdp release experiment.toml
 """
 RELEASE = """\

@@ -90,7 +90,7 @@ def test_many_batches_cost_what_one_does(tmp_path: Path) -> None:
     # Outside of the chain, everybody may have lost as much.
     publish(ledger, "a survey", 0.5)
     assert spent(ledger) == pytest.approx(2.5)
-    with pytest.raises(LedgerError, match="Not enough budget"):
+    with pytest.raises(LedgerError, match="not enough budget"):
         reserve(ledger, 1)
     assert ledger.verify() == []
 

@@ -67,7 +67,7 @@ def test_a_closed_release_stays_spent_and_is_wiped(
     assert with_secrets(where) == []
     assert (ledger.balance("us").basic, ledger.balance("us").remaining) == (spent, remaining)
     assert len(ledger.balance("us").spent) == 1
-    with pytest.raises(LedgerError, match="Not enough budget"):
+    with pytest.raises(LedgerError, match="not enough budget"):
         reserve(ledger, 2)
     with pytest.raises(LedgerError, match="is closed: there is nothing to resume"):
         ledger.resume(reservation.release_id)

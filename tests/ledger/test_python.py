@@ -58,9 +58,24 @@ def test_a_statement_fits_a_terminal(ledger: cdp.Ledger, monkeypatch: pytest.Mon
 def test_notebooks_show_tables(ledger: cdp.Ledger) -> None:
     reserve(ledger, 1, "<b>us</b>")
     html = ledger.show()._repr_html_()
-    assert "<p>&lt;b&gt;us&lt;/b&gt;   █" in html
+    assert "&lt;b&gt;us&lt;/b&gt;" in html
+    assert "<b>us" not in html
     assert "<td>unfinished</td>" in html
-    assert "1 of 4 spent, 3 remaining" in html
+    for name, number in (("spent", 1), ("remaining", 3), ("budget cap", 4)):
+        assert f"<dt>{name}</dt><dd>ε = {number}" in html
+
+
+def test_long_names_fit_the_table(monkeypatch: pytest.MonkeyPatch, ledger: cdp.Ledger) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    reserve(ledger, 1)
+    statement = ledger.show()
+    (balance,) = statement.balances
+    (record,) = balance.releases
+    names = ("net_revenue_90_days", "sessions_90_days", "score")
+    monkeypatch.setattr(type(record.terms), "outcome_names", names)
+    lines = repr(statement).splitlines()
+    assert sum("date (UTC)" in line for line in lines) == 1
+    assert sum("  3 outcomes  " in line for line in lines) == 1
 
 
 def test_wrong_types_are_named(ledger: cdp.Ledger, tmp_path: Path) -> None:

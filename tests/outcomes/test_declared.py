@@ -76,7 +76,7 @@ def test_damaged_declarations_are_refused(change: dict[str, Any]) -> None:
     ("outcomes", "options", "message"),
     [
         ([], {}, "at least one"),
-        (["visit"], {}, "NAME=SPACE"),
+        (["visit"], {}, "NAME=VALUES"),
         (["=0,1"], {}, "must not be empty"),
         (["visit=0,1", "visit=0..5"], {}, "'visit' is declared twice"),
         ({'a"b': "0,1"}, {}, "rename the column"),

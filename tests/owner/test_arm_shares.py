@@ -71,7 +71,10 @@ def test_shares_that_arms_do_not_have_are_an_alarm(mailing: pl.DataFrame) -> Non
     ("shares", "message"),
     [
         ("control=1,email=1", "add letter="),
-        ("control=1,email=1,letter=1,phone=1", "'phone=1' names none of control, email, letter"),
+        (
+            "control=1,email=1,letter=1,phone=1",
+            "must name each of control, email, letter once .*; got 'phone=1'",
+        ),
         ("control=1,email=1,letter=0", "numbers above 0"),
     ],
 )

@@ -425,9 +425,9 @@ def test_a_withdrawn_batch_still_counts(ledger: Ledger, tmp_path: Path) -> None:
     assert "a user asked. Copies of it may exist" in text
     assert ledger.show().to_dict()["populations"][0]["releases"][0]["status"] == "withdrawn"
     assert "withdrawn" in ledger.show().to_csv()
-    checked = run("verify", "week1", "--ledger", "budget.db")
+    checked = run("ledger", "verify", "budget.db", "--folder", "week1")
     assert "was withdrawn" in " ".join((checked.stdout + checked.stderr).split())
-    assert run("verify", "week2", "--ledger", "budget.db").exit_code == 0
+    assert run("ledger", "verify", "budget.db", "--folder", "week2").exit_code == 0
     # It has to be continued all the same, from a copy.
     (tmp_path / "week1").rename(tmp_path / "kept")
     with pytest.raises(LedgerError, match=r"lack the one published at .*week1\. It was withdrawn"):
@@ -464,7 +464,7 @@ def test_attack_a_manifest_that_names_other_folders_is_noticed(ledger: Ledger) -
     """Whoever writes a folder can write its manifest: its ledger and the folders disagree then."""
     publish(ledger, week(0), "week1")
     publish(ledger, week(SIZE), "week2", "week1")
-    sound = run("verify", "week2", "--ledger", "budget.db")
+    sound = run("ledger", "verify", "budget.db", "--folder", "week2")
     assert sound.exit_code == 0
     for claim, problem in {
         None: "are not those that the manifest names",
@@ -477,7 +477,7 @@ def test_attack_a_manifest_that_names_other_folders_is_noticed(ledger: Ledger) -
         shutil.copytree("week2", folder)
         forge(folder, claiming(claim))
         assert problem in str(verify_folder(folder, ["week1"])[-1].problem)
-        assert run("verify", folder, "--ledger", "budget.db").exit_code == REFUSED
+        assert run("ledger", "verify", "budget.db", "--folder", folder).exit_code == REFUSED
         shutil.rmtree(folder)
 
 

@@ -195,6 +195,30 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
+def test_likely_columns_are_asked_for(tmp_path: Path) -> None:
+    """Their names are no decision: a plan stops until the owner has made it."""
+    path, file = tmp_path / "t.csv", tmp_path / "experiment.toml"
+    path.write_text("customer id,exp_arm,spend\n")
+    made = run("init", path, "--out", file, width=80)
+    assert made.exit_code == 0, made.output
+    assert "--unit 'customer id' --arm exp_arm" in made.stdout
+    assert max(map(len, made.stdout.replace(str(tmp_path), "").splitlines())) <= 80
+    text = file.read_text()
+    assert 'unit = "?"  # "customer id"? ids, one row per unit. Published.' in text
+    assert 'arm = "?"  # "exp_arm"? treatment arms. Published.' in text
+    assert 'spend = { type = "?" }  # binary, count, number or labels?' in text
+    assert_refused(run("plan", file), "line 7: fill in unit. No data was read.")
+
+
+@pytest.mark.parametrize("public", [("--unit", "user"), ()])
+def test_an_empty_file_is_no_table(public: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"")
+    refused = run("init", path, *public, "--out", tmp_path / "e.toml")
+    assert_refused(refused, "t.csv is empty; it needs a line with the names of columns")
+    assert not (tmp_path / "e.toml").exists()
+
+
 def test_arms_that_need_a_control_are_listed(tmp_path: Path) -> None:
     rows = table(changed=False).with_columns(arm=pl.format("v{}", pl.col("user") % 3))
     rows.write_parquet(tmp_path / "t.parquet")

@@ -61,7 +61,7 @@ class TestLedger:
         cdp.Ledger.create(where, cap_epsilon=8)
         # The first population of a ledger needs no confirmation; it may have one.
         cdp.publish(table, out=out, **NAMES, epsilon=1, **whose, new_population=True)
-        with pytest.raises(cdp.LedgerError, match=r"exists already; .* clusterdp\.Ledger\('budget"):
+        with pytest.raises(cdp.LedgerError, match=r"exists already, .* clusterdp\.Ledger\('budget"):
             cdp.Ledger.create(where)
 
     def test_what_fits_is_named_and_fits(
@@ -73,7 +73,7 @@ class TestLedger:
             cdp.publish(table, out=tmp_path / "two", **given, epsilon=3)
         (most,) = re.findall(r"set epsilon = (\S+) or less", str(caught.value))
         looked = cdp.preview(table, **given, epsilon=3)
-        assert looked.notes[0].startswith("This release would be rejected: Not enough budget")
+        assert looked.notes[0].startswith("This release would be rejected: not enough budget")
         assert f"and {most} of 4 remains" in looked.notes[0]
         assert not any("would be rejected" in note for note in looked.notes[1:])
         cdp.publish(table, out=tmp_path / "two", **given, epsilon=float(most))
@@ -136,7 +136,7 @@ class TestAssumptions:
 
     def test_a_baseline_is_stated_and_kept(self, table: pl.DataFrame, tmp_path: Path) -> None:
         plan = cdp.plan(table, **NAMES, epsilon=2, baseline=[3, 1, 0, 0])
-        said = f"your baselines: clicks mean 0.25, sd {np.sqrt(0.25 * 0.75):.3g}"
+        said = f"your baselines: clicks mean 0.25 (sd {np.sqrt(0.25 * 0.75):.3g})"
         plan.save(tmp_path / "plan.lock")
         details = "\n".join(to_lines(cdp.preview(table, tmp_path / "plan.lock").details()))
         assert all(said in text and "--baseline" not in text for text in (repr(plan), details))
@@ -169,7 +169,7 @@ MISSING: dict[str, tuple[dict[str, Any], str]] = {
     "crossed": ({"cluster": ["market", "x"]}, "'x' to cross as cluster (cluster=..., --cluster)"),
     "outcome": (
         {"outcomes": {"click": "0..3"}},
-        "(outcome=..., --outcome). Did you mean 'clicks'?",
+        "(outcomes=..., --outcome). Did you mean 'clicks'?",
     ),
     "kept": (
         {"passthrough": "Secret"},
@@ -201,8 +201,8 @@ def test_a_missing_column_is_named_with_all_there_are(
 def test_a_missing_column_of_a_file_is_named_alike(source: Path) -> None:
     public = ("--cluster", "market", "--outcome", "clicks=0..3", "--epsilon", 1)
     shown = run("plan", source, "--arm", "Treated", *public).stderr
-    what, remedy = MISSING["arm"][1].split(". ")
-    assert f"{what}\n\n  {remedy}" in shown
+    assert "'Treated' to use as arm (--arm)\n\n  No outcome was read" in shown
+    assert "\n  Did you mean 'treated'?" in shown
     assert _COLUMNS in shown
 
 
@@ -215,7 +215,7 @@ def test_errors_have_a_remedy(table: pl.DataFrame, tmp_path: Path) -> None:
         cdp.estimate(tmp_path / "pubb")
     with pytest.raises(cdp.FormatError, match="is not a release: it has no manifest"):
         cdp.estimate(tmp_path)
-    with pytest.raises(cdp.ParameterError, match=r"missing: epsilon; give epsilon=\.\.\."):
+    with pytest.raises(cdp.ParameterError, match=r"missing: the budget\. Fix: give epsilon=\.\.\."):
         cdp.release(table, **NAMES)
     for call in (cdp.plan, cdp.preview, cdp.release):
         with pytest.raises(cdp.ParameterError, match=r"source must be a pandas.* got int"):

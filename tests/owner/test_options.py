@@ -105,7 +105,7 @@ def test_options_hold_what_a_request_holds() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"epislon": 1}, "there is no option 'epislon'; did you mean epsilon?"),
+        ({"epislon": 1}, "there is no option 'epislon'. Did you mean epsilon?"),
         ({"epsilon": 1, "ledger": "budget.db"}, "there is no option 'ledger'"),
         ({"epsilon": 1, "out": "published"}, "there is no option 'out'"),
     ],

@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such mechanism": ({"mechanism": "magic"}, "must be one of"),
     "two budgets": ({"mechanism": cdp.optimal(epsilon=1)}, "epsilon belongs to a mechanism by"),
     "a number for a plan": ({"plan": 3}, "plan must be a Plan or the path of a lock"),
-    "no such plan": ({"plan": "nowhere.toml"}, "cannot read nowhere.toml"),
+    "no such plan": ({"plan": "nowhere.toml"}, "there is no file nowhere.toml"),
 }
 
 
@@ -177,3 +177,31 @@ def test_what_belongs_together(table: pl.DataFrame, source: Path, tmp_path: Path
         cdp.publish(table, plan, out=tmp_path / "out", ledger="none.db")
     with pytest.raises(cdp.OutputError, match="exists already"):
         cdp.publish(table, plan, out=tmp_path)
+
+
+def test_what_is_clipped_is_planned_and_said_once(table: pl.DataFrame, tmp_path: Path) -> None:
+    """Of several outcomes in one note; a plan takes it, as an experiment file does."""
+    wide = table.with_columns(visit=pl.col("clicks") * 4, late=pl.col("clicks") * 9)
+    outcomes = {"clicks": "0..2", "visit": "0,1", "late": "number:-1..20"}
+    names = NAMES | {"outcomes": outcomes}
+    plan = cdp.plan(wide, **names, epsilon=2, clip=True)
+    assert plan.options.clip is True
+    with pytest.warns(cdp.OwnerNotice):
+        published = cdp.publish(wide, plan, out=tmp_path / "out")
+    assert repr(published).startswith(f"Published to {tmp_path / 'out'}\n\n")
+    assert repr(published).endswith(f"\n\nNext:\n  clusterdp.estimate({published.folder!r})")
+    notes = [one for one in cdp.estimate(published).notes if "clipped" in one]
+    assert notes == ["Values are clipped: late -1 to 20, clicks 0 to 2, visit 0 to 1."]
+    shown = " ".join(run("inspect", published.folder).stdout.split())
+    assert "note: Values are clipped: clicks 0 to 2, visit 0 to 1." in shown
+
+
+def test_a_preview_names_its_questions(table: pl.DataFrame) -> None:
+    several = table.with_columns(visit=pl.col("clicks").clip(0, 1))
+    outcomes = {"clicks": "0..3", "visit": "0,1"}
+    given = NAMES | {"outcomes": outcomes, "question": ["clicks", "visit"], "epsilon": 2}
+    said = "each unit's row answers one, chosen by a public hash of its id: clicks "
+    for shown in (cdp.plan(several, **given), cdp.preview(several, **given)):
+        assert said in " ".join(repr(shown).split())
+        assert "answers one question" not in repr(shown)
+    assert "answers one" not in repr(cdp.preview(table, **NAMES, epsilon=2))

@@ -55,9 +55,11 @@ def test_assumptions_are_one_list() -> None:
     draft = draft_of({**NUMBERS, "metric": ["visits>0"], "epsilon": 1})
     assert len(draft.questions) == 2
     said = assumed_in_words(zip(draft.questions, draft.scenarios(LAYOUT), strict=True))
-    assert said.startswith("your baselines: visits mean 1, sd 2, revenue mean 2, sd 15; implied: ")
+    assert said.startswith(
+        "your baselines: visits mean 1 (sd 2), revenue mean 2 (sd 15). Implied: "
+    )
     assert said.count("your baselines") == 1
-    assert "visits>0 2" in said.partition("implied")[2]
+    assert "visits>0 2" in said.partition("Implied")[2]
 
 
 def some_questions() -> list[Categories]:

@@ -495,5 +495,5 @@ def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
         ledger.reserve("us", terms=one_question(space, mechanism), about={}, place="x")
     assert run("ledger", "show", tmp_path / "b.db").exit_code == 0
     terms = one_question(space, cdp.noisy_histogram(epsilon=900))
-    with pytest.raises(LedgerError, match="Not enough budget"):
+    with pytest.raises(LedgerError, match="not enough budget"):
         ledger.reserve("us", terms=terms, about={}, place="x")

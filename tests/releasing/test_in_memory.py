@@ -234,9 +234,9 @@ BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
     "no named control": (
         lambda table: table.with_columns(treated=pl.format("arm {}", "treated")),
         {},
-        "name the control arm",
+        "missing: which arm is control",
     ),
-    "wrong control": (lambda table: table, {"control": "B"}, "control='B' is not an arm"),
+    "wrong control": (lambda table: table, {"control": "B"}, "control 'B' is not an arm"),
     "name that the release gives": (
         lambda table: table.rename({"market": "prior"}),
         {"cluster": "prior"},

@@ -198,7 +198,10 @@ def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
         ({"assignment": "north=0.2", "randomization_unit": "tier"}, "assigned unit by unit"),
         ({"assignment": "north=0.2"}, "must name every label; add south=... .*--assignment"),
         ({"labels": None, "labels_from": "none.txt"}, "labels_from.*one label in a line.*none.txt"),
-        ({"assignment": "north=0.2,south=0.5,west=0.5"}, "names none of north, south, east"),
+        (
+            {"assignment": "north=0.2,south=0.5,west=0.5"},
+            "must name each of north, south, east once .*; got 'west=0.5'",
+        ),
         ({"assignment": "north=0.2,south=0.5,east=1.5"}, "with a sum below 1"),
         ({"assignment": "north=0.2,south=0.5,east=x"}, "numbers above 0"),
         (

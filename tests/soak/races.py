@@ -51,7 +51,7 @@ def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) 
         cdp.read_release(target).guarantee.epsilon <= 1 for target in targets if target.exists()
     )
     succeeded = sum(code == 0 for code, _ in ended)
-    refused = sum(code == 2 and "Not enough budget" in told for code, told in ended)
+    refused = sum(code == 2 and "not enough budget" in told for code, told in ended)
     balance = ledger.balance("everyone")
     committed = sum(one.status == "committed" for one in balance.spent)
     return Line(

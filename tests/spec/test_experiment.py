@@ -113,7 +113,7 @@ WRONG = {
     "its nearest name": ("epsilon =", "epsilom =", "Did you mean epsilon?"),
     "wrong type": ("epsilon = 2", 'epsilon = "two"', "line 21: epsilon must be a number"),
     "out of range": ("epsilon = 2", "epsilon = -2", "line 21: epsilon must be a finite number"),
-    "syntax": ("epsilon = 2", "epsilon = ", "experiment.toml is not TOML"),
+    "syntax": ("epsilon = 2", "epsilon = ", "line 21: this is not TOML"),
     "type of outcome": ('"count"', '"counts"', "line 13: type of 'score' must be one of binary"),
     "key of outcome": ("max = 3", "maximum = 3", "line 13: 'score' of type count has no key"),
     "no key of outcome": (
@@ -162,7 +162,9 @@ WRONG = {
     "arm": ('arm = "treated"', 'arm = "treatd"', "line 6: There is no column 'treatd'"),
     "no label": ('arm = "treated"', 'arm = "treated"\ncontrol = []', "line 7: control"),
     "primary": ('primary = "spend"', 'primary = "sale"', "line 16: primary must be one of"),
-    "shares": ("1 = 0.5", "2 = 0.5", "line 8: shares under [table] must be"),
+    "no unit": ('unit = "user"\n', "", "missing: unit under [table]"),
+    "one column twice": ('arm = "treated"', 'arm = "user"', "column 'user' has two parts"),
+    "shares": ("1 = 0.5", "2 = 0.5", "line 8: shares under [table] must name each"),
 }
 
 
@@ -173,6 +175,18 @@ def test_errors_name_the_line(right: str, wrong: str, message: str, file: Path) 
     refused = planned if planned.exit_code else run("release", file)
     assert_refused(refused, message)
     assert not (file.parent / "published").exists()
+
+
+def test_errors_say_what_was_not_done(file: Path) -> None:
+    """And how to go on, in a line of its own."""
+    file.write_text(FILE.replace('arm = "treated"', 'arm = "treatd"'))
+    shown = run("plan", file, width=200).stderr
+    assert f"error: {file}, line 6: there is no column 'treatd' to use as arm" in shown
+    assert "\n\n  No outcome was read, and nothing was written.\n  Did you mean 'treated'?" in shown
+    shown = run("plan", file.with_name("no.toml"), width=200).stderr
+    assert shown.endswith("\n  Fix: check its name, or draft one: clusterdp init TABLE\n")
+    shown = run("release", file, width=200).stderr
+    assert shown.count("Nothing was published.") == 1
 
 
 def test_every_open_entry_is_named(file: Path) -> None:

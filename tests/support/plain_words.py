@@ -56,6 +56,8 @@ IN_PROSE = {
     r"\bimplications?\b": "constraint",
     r"\bnotices?\b": "owner-only warning",
     r"\bcommitted\b": "published",
+    r"(what|as far as) can be seen|be seen in it": "minimum detectable effect; none found",
+    r"left behind, not|nothing to hide|gives? \w+ away|what it can be": "say what is",
     r"std errors?": "standard error (SE)",
     r"outcome spaces?": "allowed values",
     r"colour|behaviour|honour|centre\b|\bgrey\b|optimis|minimis|labelled": "American",

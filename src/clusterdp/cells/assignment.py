@@ -40,19 +40,19 @@ def parse_by_label(
         ParameterError: If a label is unknown, or one of them is left out or given twice.
     """
     found: dict[str, str] = {}
+    option = parameter.replace("_", "-")
     # A label may have a comma, if it is given alone.
     alone = [[text] if text.rpartition("=")[0] in labels else text.split(",") for text in texts]
     for entry in (part.strip() for parts in alone for part in parts):
         label, _, value = entry.rpartition("=")
         if label not in labels or label in found:
             raise ParameterError(
-                f"{parameter} must be {syntax}; {entry!r} names none of {', '.join(labels)}, or "
-                "one of them twice"
+                f"{parameter} must name each of {', '.join(labels)} once ({parameter}=..., "
+                f"--{option} {syntax}); got {entry!r}"
             )
         found[label] = value
     missing = [label for label in labels if label not in found]
     if missing:
-        option = parameter.replace("_", "-")
         raise ParameterError(
             f"{parameter} must name every label; add {missing[0]}=... ({parameter}=..., --{option})"
         )
@@ -77,7 +77,7 @@ def parse_arm_shares(texts: Sequence[str], arms: Sequence[Any]) -> tuple[float, 
         ParameterError: If an arm is unknown, left out or given twice, or a share is not above 0.
     """
     labels = [str(arm) for arm in arms]
-    syntax = ",".join(f"{label}=SHARE" for label in labels)
+    syntax = ",".join(f"{label}={1 / len(labels):.2g}" for label in labels)
     given = parse_by_label("arm_shares", texts, labels, syntax)
     shares = [parse_positive("arm_shares", given[label]) for label in labels]
     return tuple(share / math.fsum(shares) for share in shares)

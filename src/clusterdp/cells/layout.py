@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from clusterdp._text import counted
-from clusterdp.errors import DataError, ParameterError
+from clusterdp.errors import DataError, ParameterError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -256,9 +256,10 @@ def find_arm(arms: tuple[Any, ...], label: Any) -> int:
         if arm == label or str(arm) == str(label):
             return position
     raise ParameterError(
-        f"control={label!r} is not an arm; the arms are "
+        f"control {label!r} is not an arm.{did_you_mean(str(label), map(str, arms))} "
+        "The arms are "
         + ", ".join(repr(arm) for arm in arms[:_LABELS_SHOWN])
-        + (" and others" if len(arms) > _LABELS_SHOWN else "")
+        + (" and others." if len(arms) > _LABELS_SHOWN else ".")
     )
 
 
@@ -269,8 +270,8 @@ def default_control(arms: tuple[Any, ...]) -> int:
     if len(arms) == 2 and set(arms) == {0, 1}:
         return find_arm(arms, min(arms))
     raise ParameterError(
-        "name the control arm (control=..., --control); "
-        f"the arms are {', '.join(repr(arm) for arm in arms[:_LABELS_SHOWN])}"
+        "missing: which arm is control. Fix: name it (control=..., --control). "
+        f"The arms are {', '.join(repr(arm) for arm in arms[:_LABELS_SHOWN])}."
     )
 
 

@@ -14,6 +14,7 @@ from clusterdp._text import plain_text
 from clusterdp.cli.console import (
     FIRST,
     HelpAll,
+    check_place,
     print_json,
     print_line,
     print_next,
@@ -295,6 +296,7 @@ def _checked_outputs(
         raise ParameterError(f"--html writes a page, got {html.name!r}. Fix: name it .html.")
     written = [path for path in (csv, plot, html) if path is not None]
     for path in written:
+        check_place(path)
         if any(path.resolve().is_relative_to(Path(source).resolve()) for source in read):
             raise OutputError(f"{path} is an input. Nothing was written. Fix: choose another path.")
     return written

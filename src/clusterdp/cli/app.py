@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from clusterdp.cli.console import ErrorsInOneShape, ScreenHelp
+from clusterdp.cli.console import ErrorsInOneShape, PlainHelp, ScreenHelp
 
 # The commands in the order of work: who uses each, and the module that has it.
 _COMMANDS = {
@@ -40,7 +40,7 @@ def _load(name: str) -> Any:
     if group := getattr(module, "app", None):
         alone.add_typer(group, name=name, rich_help_panel=panel)
     else:
-        kind = ScreenHelp if name in _LONG else None
+        kind = ScreenHelp if name in _LONG else PlainHelp
         command = getattr(module, f"{name}_command")
         alone.command(name, cls=kind, rich_help_panel=panel)(command)
     return typer.main.get_group(alone).commands[name]

@@ -23,10 +23,11 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from clusterdp._progress import NoProgress
 from clusterdp._text import is_plain, plain_text
 from clusterdp.document.text import terminal_width, wrapped
-from clusterdp.errors import ClusterDPError, OwnerNotice
+from clusterdp.errors import ClusterDPError, OutputError, OwnerNotice
+from clusterdp.spec.file_terms import in_command_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.progress import Progress as RichProgress
 
@@ -41,10 +42,22 @@ INTERRUPTED = 130
 _KINDS = ("note", "warning")
 _COMMAND = "clusterdp "
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
+# Where the first sentence of an error goes on to the fix: with one of these verbs.
+_FIX = re.compile(
+    r"; (?=(?:add|ask|check|choose|collect|combine|compare|connect|convert|copy|correct|create"
+    r"|declare|exchange|fill|give|join|leave|make|merge|name|open|plan|publish|put|recode|remove|rename"
+    r"|restrict|run|say|segment|select|set|shorten|state|try|use|verify|write)\b)"
+)
+# A message that says itself what was not done.
+_UNDONE = re.compile(r"\bnothing was\b|\bNo \w+ was read\b", re.IGNORECASE)
+# The first letter of what is wrong, unless it is a name's.
+_CAPITAL = re.compile(
+    r"(?:\A|(?<=\d: )|(?<=\.toml: ))(?!Spark|Java|Python|Windows|Polars|Parquet)[A-Z](?=[a-z]*\b)"
+)
 # What is bold, yellow, red and dim on a terminal: the answer, warnings, errors, the next step.
 _PLAIN = "\033[0m"
 _STYLES = (
-    (r"\A.+", "\033[1m"),
+    (r"\A.+(?:\n(?! ).+)*", "\033[1m"),
     (r"^warning:", "\033[33m"),
     (r"^error:", "\033[31m"),
     (r"^Next:.*(?:\n  .*)*", "\033[2m"),
@@ -71,6 +84,11 @@ def print_screen(text: str) -> None:
     _write(sys.stdout, text, has_answer=True)
 
 
+def print_sentences(text: str, indent: str = "") -> None:
+    """Sentences for people, as lines that fit."""
+    print_text("\n".join(wrapped(text, terminal_width(), indent)))
+
+
 def print_note(text: str) -> None:
     """A note for people."""
     print_text("\n".join(_laid_out("note", text)))
@@ -78,7 +96,7 @@ def print_note(text: str) -> None:
 
 def print_next(text: str) -> None:
     """What to do next."""
-    print_text("\n".join(wrapped(f"Next: {text}", terminal_width(), "  ")))
+    print_sentences(f"Next: {text}", "  ")
 
 
 def print_aside(text: str) -> None:
@@ -90,7 +108,7 @@ def print_aside(text: str) -> None:
 
 def print_failure(text: str) -> None:
     """A check that failed."""
-    print_text("\n".join(wrapped(f"FAIL {text}", terminal_width(), "     ")))
+    print_sentences(f"FAIL {text}", "     ")
 
 
 def _laid_out(kind: str, text: str) -> list[str]:
@@ -118,14 +136,22 @@ def confirmed(question: str) -> bool:
         print_aside("Answer y (yes) or n (no).")
 
 
-def print_error(message: str) -> None:
+def print_error(message: str, undone: Iterable[str] = ()) -> None:
     """An error: what is wrong, then what was not done and the fix, each in a line of its own.
 
-    Messages are sentences. The first one says what is wrong.
+    Messages are sentences. The first one says what is wrong, and may end with the fix.
+
+    Args:
+        message: What went wrong, with options as Python and the command line have them.
+        undone: What was not done.
     """
-    first, *rest = re.split(r"(?<=[.?!]) +(?=[A-Z])|\n+", plain_text(message, "\n").strip())
-    lines = _laid_out("error", first.removesuffix("."))
-    paragraphs = re.sub(r" (?=Fix: )", "\n", " ".join(rest)).splitlines()
+    text = in_command_terms(plain_text(message, "\n").strip())
+    first, *rest = re.split(r"(?<=[.?!]) +(?=[A-Z])|\n+", text)
+    wrong, *fix = re.split(_FIX, first.removesuffix("."), maxsplit=1)
+    said = undone if _UNDONE.search(text) is None else ()
+    lines = _laid_out("error", re.sub(_CAPITAL, lambda found: found[0].lower(), wrong))
+    sentences = " ".join([*rest, *(f"Fix: {one}" for one in fix)])
+    paragraphs = [*said, *re.sub(r" (?=Fix: )", "\n", sentences).splitlines()]
     below = [line for one in paragraphs for line in _with_commands(f"  {one}", "  ")]
     _write(sys.stderr, "\n".join([*lines, *([""] if below else []), *below]))
 
@@ -215,7 +241,7 @@ def _reporting(undone: str) -> Iterator[None]:
     try:
         yield
     except ClusterDPError as error:
-        print_error(str(error))
+        print_error(str(error), getattr(error, "__notes__", ()))
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
         print_aside(f"interrupted: {undone}" if undone else "interrupted")
@@ -239,6 +265,24 @@ def owner_notices() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]  # it takes what it needs
         yield
+
+
+@contextmanager
+def not_done(words: str) -> Iterator[None]:
+    """Add to an error what it kept from being done."""
+    try:
+        yield
+    except ClusterDPError as error:
+        error.add_note(words)
+        raise
+
+
+def check_place(path: Path) -> None:
+    """Raise an OutputError if a file cannot be there, before what is written there is made."""
+    if not path.resolve().parent.is_dir():
+        raise OutputError(f"cannot write {path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder; name a file")
 
 
 class Bars:
@@ -277,7 +321,10 @@ def progress_bars() -> Iterator[Progress]:
 
 
 Folder = Annotated[
-    str, typer.Argument(help="A published folder, on disk or in object storage (s3://...).")
+    str,
+    typer.Argument(
+        metavar="FOLDER", help="A published folder, on disk or in object storage (s3://...)."
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -288,8 +335,41 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 _EXAMPLE = re.compile(r"^clusterdp .*$", re.MULTILINE)
 
 
+# What help calls the values of options; a switch has none.
+_KINDS_OF_VALUES = {
+    "<bool>": "",
+    "<str>": "TEXT",
+    "<list[str]>": "TEXT",
+    "<path>": "FILE",
+    "<float>": "NUMBER",
+    "<int>": "NUMBER",
+}
+
+
+def _name_kinds(parameters: Iterable[Any], context: Any) -> None:
+    """Have help call values what people call them; arguments are explained by their names."""
+    for one in parameters:
+        shown = one.display_type_rich(context) or ""
+        kind = _KINDS_OF_VALUES.get(shown, shown) if isinstance(one, TyperOption) else ""
+        vars(one)["display_type_rich"] = lambda ctx, kind=kind: kind  # noqa: ARG005 - as typer calls
+
+
+class PlainHelp(TyperCommand):
+    """A command whose help shows no types of Python."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it."""
+        _name_kinds(self.get_params(ctx), ctx)
+        super().format_help(ctx, formatter)
+
+
 class ErrorsInOneShape(TyperGroup):
     """Commands whose errors of usage look like all others."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print help without types of Python."""
+        _name_kinds(self.get_params(ctx), ctx)
+        super().format_help(ctx, formatter)
 
     def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         """Run a command; what is wrong with its options is told with an example that is right."""
@@ -304,8 +384,9 @@ class ErrorsInOneShape(TyperGroup):
             else:
                 example = re.search(_EXAMPLE, context.command.help or "")
                 shown = example[0] if example else f"{context.command_path} --help"
-                wrong = error.format_message().rstrip(". ")
-                print_error(f"{wrong}. Fix: write it as in: {shown}")
+                wrong = error.format_message().rstrip(". ").replace("?.", "?")
+                end = "" if wrong.endswith("?") else "."
+                print_error(f"{wrong}{end} Fix: write it as in: {shown}")
             sys.exit(error.exit_code)
         except typer.Abort:
             print_aside("interrupted")
@@ -317,7 +398,7 @@ FIRST = "Most people need"
 _ALL = "clusterdp.help_all"
 
 
-class ScreenHelp(TyperCommand):
+class ScreenHelp(PlainHelp):
     """A command whose `--help` fits one screen; it takes `HelpAll`."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

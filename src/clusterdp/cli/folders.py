@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from clusterdp.channels.base import Check
 from clusterdp.cli.console import (
     REFUSED,
     AsJson,
     Folder,
     Verbose,
+    check_place,
     print_failure,
     print_json,
     print_line,
+    print_next,
     print_note,
+    print_screen,
     print_text,
     reported_errors,
 )
@@ -28,12 +30,9 @@ from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
-from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.statement import folder_problem
 from clusterdp.published.contents import FolderView
 from clusterdp.published.document import overview, particulars
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
-from clusterdp.published.manifest import checksum_of
 from clusterdp.published.rows import released_row_errors
 from clusterdp.published.verification import owners_words, verify_binding, verify_folder
 from clusterdp.storage.folder import ERRATA
@@ -71,7 +70,7 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
     ]
     if verbose:
         shown += [*particulars(view), *_gain_tables(cluster_gains(release))]
-    print_text(to_screen(shown, terminal_width()))
+    print_screen(to_screen(shown, terminal_width()))
     is_answer = manifest.answers is not None
     print_text(f"\nNext: clusterdp estimate {'RELEASE --answer ' * is_answer}{folder}")
 
@@ -91,10 +90,6 @@ def verify_command(
         str | None,
         typer.Option(metavar="FOLDER", help="Check too that the answer is about this release."),
     ] = None,
-    ledger: Annotated[
-        str | None,
-        typer.Option(help="The owner's ledger: check too that it has the release, not withdrawn."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a release or an answer: checksums, guarantee, consistency.
@@ -105,10 +100,6 @@ def verify_command(
     if release is not None and all(check.problem is None for check in checks):
         checks.append(verify_binding(folder, release))
     sound = all(check.problem is None for check in checks)
-    if ledger is not None and sound:
-        problem = folder_problem(checksum_of(read_manifest(folder)), Ledger(ledger).releases())
-        checks.append(Check(f"{ledger} has the release", problem))
-        sound = problem is None
     said = owners_words(read_manifest(folder)) if sound else []
     if continues:
         said = [one for one in said if one != "continues"]
@@ -116,13 +107,15 @@ def verify_command(
         listed = [check._asdict() for check in checks]
         print_json({"sound": sound, "checks": listed, "owners_words": said})
     else:
+        if sound:
+            print_screen(f"{folder} is sound: it passed all {len(checks)} checks.\n")
         for check in checks:
             if check.problem is None:
                 print_line(f"ok   {check.name}")
             else:
                 print_failure(f"{check.name}: {check.problem}")
         if not sound:
-            print_line("Do not use this folder. Get it again from the owner, and verify that.")
+            print_next("do not use this folder. Get it again from the owner, and verify it.")
         if said:
             print_note("No check can confirm these statements of the owner:")
             # Texts each in a line; names, which are those of the manifest's entries, together.
@@ -174,10 +167,7 @@ def calibrate_command(
         raise ParameterError(f"out must end in {_PARQUET} or {_CSV_SUFFIX}, got {out.name!r}")
     if out.resolve().is_relative_to(Path(folder).resolve()):
         raise OutputError(f"{out} is inside the published folder. Fix: choose another path.")
-    if not out.resolve().parent.is_dir():
-        raise OutputError(
-            f"Cannot write {out}: there is no folder {out.parent}. Fix: make it first."
-        )
+    check_place(out)
     rows = calibrated_rows(folder, fold=fold)
     with released_row_errors():
         (rows.sink_csv if out.suffix == _CSV_SUFFIX else rows.sink_parquet)(out)

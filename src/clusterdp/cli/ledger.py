@@ -17,6 +17,8 @@ from clusterdp._text import counted
 from clusterdp.cli.console import (
     REFUSED,
     AsJson,
+    ErrorsInOneShape,
+    PlainHelp,
     print_failure,
     print_json,
     print_line,
@@ -29,6 +31,9 @@ from clusterdp.cli.console import (
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.balance import budget_in_short
 from clusterdp.ledger.ledger import PASSPHRASE, Ledger
+from clusterdp.ledger.statement import folder_problem
+from clusterdp.published.folder import read_manifest
+from clusterdp.published.manifest import checksum_of
 
 if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
@@ -66,9 +71,11 @@ def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:
 
 
 app = typer.Typer(
+    cls=ErrorsInOneShape,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Track the privacy budget of several releases about the same units.",
+    help="Track the privacy budget of several releases about the same units.\n\n"
+    "clusterdp ledger init budget.db --cap-epsilon 8",
 )
 
 Where = Annotated[
@@ -80,7 +87,7 @@ ReleaseId = Annotated[
 Reason = Annotated[str | None, typer.Option(help="One line to keep in the ledger.")]
 
 
-@app.command("init")
+@app.command("init", cls=PlainHelp)
 @reported_errors()
 def init_ledger(
     where: Where,
@@ -133,7 +140,7 @@ def init_ledger(
         )
 
 
-@app.command("show")
+@app.command("show", cls=PlainHelp)
 @reported_errors()
 def show_ledger(
     where: Where,
@@ -157,18 +164,25 @@ def show_ledger(
         print_next(f"clusterdp ledger verify {where} (prints the hash to keep elsewhere)")
 
 
-@app.command("verify")
+@app.command("verify", cls=PlainHelp)
 @reported_errors()
 def verify_ledger(
     where: Where,
     head: Annotated[
-        str | None, typer.Option(help="A hash that `ledger show` printed earlier.")
+        str | None, typer.Option(help="A hash that this command printed earlier.")
+    ] = None,
+    folder: Annotated[
+        list[str] | None,
+        typer.Option(help="Check too that this folder is in the ledger, and not withdrawn."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that the history was not edited."""
     ledger = Ledger(where)
     problems = ledger.verify(head)
+    for one in folder or ():
+        problem = folder_problem(checksum_of(read_manifest(one)), ledger.releases())
+        problems += [] if problem is None else [f"{one}: {problem}"]
     if as_json:
         print_json({"sound": not problems, "problems": problems})
     else:
@@ -182,7 +196,7 @@ def verify_ledger(
         print_line(f"Keep this hash elsewhere: {last.hash}")
 
 
-@app.command("close")
+@app.command("close", cls=PlainHelp)
 @reported_errors()
 def close_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
     """Abandon a release that cannot be finished. Its budget stays spent, its key is wiped.
@@ -207,7 +221,7 @@ def close_release(where: Where, release_id: ReleaseId, reason: Reason = None) ->
         )
 
 
-@app.command("cancel")
+@app.command("cancel", cls=PlainHelp)
 @reported_errors()
 def cancel_release(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
     """Give back the budget of a release that drew nothing. Its key is wiped.

@@ -21,19 +21,24 @@ from clusterdp.cli.console import (
     REFUSED,
     HelpAll,
     Verbose,
+    check_place,
     confirmed,
+    not_done,
     owner_notices,
     print_aside,
     print_json,
     print_line,
+    print_next,
     print_note,
+    print_screen,
+    print_sentences,
     print_text,
     progress_bars,
     reported_errors,
 )
 from clusterdp.cli.ledger import ask_passphrase
 from clusterdp.document.text import terminal_width, to_screen
-from clusterdp.errors import OutputError, ParameterError
+from clusterdp.errors import ClusterDPError, OutputError, ParameterError
 from clusterdp.owner import plan as owner
 from clusterdp.owner.drafting import PublicColumns, draft_experiment
 from clusterdp.owner.job import ReleaseJob
@@ -63,6 +68,8 @@ if TYPE_CHECKING:
 
 _PLANNING, _BUDGET = "Planning", "Budget and recovery"
 OwnerJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_PLANNING)]
+UNREAD = "No outcome was read, and nothing was written."
+UNPUBLISHED = "Nothing was published."
 _Command = TypeVar("_Command", bound="Callable[..., None]")
 
 
@@ -130,19 +137,21 @@ def init_command(
     It reads names and declared types of columns and the number of rows. It reads
     values only of the columns that you name.
     """
-    refuse_existing(out)
-    source = NamedSource(name=table, query=query, delimiter=delimiter)
-    drafted = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
+    with not_done(UNREAD):
+        refuse_existing(out)
+        check_place(out)
+        source = NamedSource(name=table, query=query, delimiter=delimiter)
+        drafted = draft_experiment(source, PublicColumns(unit, arm, cluster), out)
     write_new(out, drafted.text)
-    print_line(f"Wrote {out}: {', '.join(drafted.found)}. No outcome was read.")
+    print_sentences(f"Wrote {out}: {', '.join(drafted.found)}. No outcome was read.")
     if unit is None or arm is None:
         columns = f"--unit {_column(unit, drafted.likely.unit, 'ID_COLUMN')} "
         columns += f"--arm {_column(arm, drafted.likely.arm, 'ARM_COLUMN')}"
         print_note(
-            "Name the columns of ids and arms, and of clusters if there are any, to have them "
-            f"filled in. Remove {out} and run: clusterdp init {shlex.quote(table)} {columns}"
+            f"To have ids, arms and the control arm filled in, remove {out} and run: "
+            f"clusterdp init {shlex.quote(table)} {columns}"
         )
-    print_line(f"Next: fill in what is open, then clusterdp plan {out}")
+    print_next(f'fill in each "?" and each [], then clusterdp plan {out}')
 
 
 def _column(given: str | None, likely: str | None, otherwise: str) -> str:
@@ -179,11 +188,11 @@ def plan_command(
 
     clusterdp plan experiment.toml
     """
-    if html is not None and not html.parent.is_dir():
-        raise OutputError(f"cannot write {html}: there is no folder {html.parent}; make it first")
-    if out is not None:
-        _check_new(out, given)
-    with progress_bars() as progress:
+    with not_done(UNREAD), progress_bars() as progress:
+        if html is not None:
+            check_place(html)
+        if out is not None:
+            _check_new(out, given)
         made = owner.plan_source(_source(given), given, progress)
     if out is not None:
         made = _with_file(made, out)
@@ -194,13 +203,16 @@ def plan_command(
     if as_json:
         print_json(made.to_dict())
         return
-    print_text(repr(made))
+    print_screen(repr(made))
     if verbose and made.report is not None:
         print_text(f"\n{to_screen(made.report.review(), terminal_width())}")
     print_line("")
     if written:
         files = [*([] if out is None else [out]), *written]
-        print_line(f"Wrote {' and '.join(map(str, files))}")
+        ideas = {"--html plan.html for a page to share": html is None, "-v for more": not verbose}
+        more = ", ".join(idea for idea, fits in ideas.items() if fits)
+        wrote = f"Wrote {' and '.join(map(str, files))}"
+        print_sentences(f"{wrote}. Add {more}" if more else wrote)
     changed = [f"--{flag_of(name)}" for name, value in given.items() if value is not None]
     if made.experiment is None:
         print_line("Next: add --out experiment.toml to keep this plan for a release")
@@ -232,6 +244,7 @@ def _check_new(out: Path, given: dict[str, Any]) -> None:
             "--out"
         )
     refuse_existing(out)
+    check_place(out)
 
 
 def _with_file(made: Plan, out: Path) -> Plan:
@@ -305,14 +318,15 @@ def release_command(
             published = run_resume(resume, _release_task(here), given | also, progress=bars)
         show_published(published, None, as_json=as_json)
         return
-    source = _source(given)
-    task = _release_task(given)
-    if task.experiment is None:
-        _check_complete(task, source, published=not dry_run)
+    with not_done(UNPUBLISHED):
+        source = _source(given)
+        task = _release_task(given)
+        if task.experiment is None:
+            _check_complete(task, source, published=not dry_run)
     if not dry_run:
         _publish(task, verbose=verbose, as_json=as_json, asks=not (yes or as_json))
         return
-    with task.locating(), readied(task, None) as ready:
+    with not_done(UNPUBLISHED), task.locating(), readied(task, None) as ready:
         if as_json:
             print_json({"plan": ready.preview.content})
         else:
@@ -364,7 +378,12 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
             raise typer.Exit(REFUSED)
 
     with owner_notices(), progress_bars() as bars:
-        published = run_publish(task, show=show, progress=bars)
+        try:
+            published = run_publish(task, show=show, progress=bars)
+        except ClusterDPError as error:
+            if not shown:  # later there may be rows already, in object storage
+                error.add_note(UNPUBLISHED)
+            raise
     show_published(published, shown[0], as_json=as_json)
 
 

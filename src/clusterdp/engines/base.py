@@ -415,6 +415,6 @@ def refuse_repeated(n_repeated: int, unit: str, aggregates: Aggregates) -> None:
             f"{rows}; each unit must have one arm, and one value of every other public column"
         )
     raise DataError(
-        f"column {unit!r} (unit) has duplicate ids in {rows}; the guarantee is per unit: combine "
-        "each unit's rows first (aggregate='sum', --aggregate sum)"
+        f"column {unit!r} (unit) has duplicate ids in {rows}, and the guarantee is per unit; "
+        "combine each unit's rows first (aggregate='sum', --aggregate sum)"
     )

@@ -227,8 +227,8 @@ def refuse_missing(name: str, part: str, n_missing: int) -> None:
     if n_missing:
         fill = "" if part == "unit" else "fill the gaps (with a label such as 'unknown'), or "
         raise DataError(
-            f"column {name!r} ({part}) has {counted(n_missing, 'missing value')}; every unit needs "
-            f"one: {fill}leave these rows out"
+            f"column {name!r} ({part}) has {counted(n_missing, 'missing value')}, and every unit "
+            f"needs one; {fill}leave these rows out"
         )
 
 

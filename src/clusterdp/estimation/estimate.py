@@ -75,6 +75,7 @@ from clusterdp.estimation.reading.request import (
 )
 from clusterdp.estimation.report.results import Estimate
 from clusterdp.outcomes.space import ValueRange
+from clusterdp.published.notes import clip_notes
 from clusterdp.published.release import Release
 from clusterdp.published.rows import n_outputs
 
@@ -460,13 +461,15 @@ def _scope_notes(release: Release, shown: set[str]) -> list[Note]:
         start = f"Each {release.provenance.unit} answers one question"
         texts.append(f"{start} ({shares}). Totals cover all {units}.")
     every = [question.space.declared for question in questions]
-    texts += [
-        f"{name} is clipped to {number.low:g}–{number.high:g}."
+    ends = [
+        (name, number.low, number.high)
         for declared in every
         for name, number in declared.numbers.items()
         if name in shown
         and not any(note.startswith(f"{name} was clipped") for note in release.notes)
     ]
+    clipped = [one for one in release.remarks if one.clipped and one.clipped[0] in shown]
+    texts += clip_notes([*ends, *(one.clipped for one in clipped if one.clipped)])
     texts += [
         note for declared in every for name, note in declared.label_notes.items() if name in shown
     ]
@@ -474,6 +477,8 @@ def _scope_notes(release: Release, shown: set[str]) -> list[Note]:
     texts += [
         one.text
         for one in release.remarks
-        if one.is_of_effects and (one.outcomes is None or not shown.isdisjoint(one.outcomes))
+        if one.is_of_effects
+        and one not in clipped
+        and (one.outcomes is None or not shown.isdisjoint(one.outcomes))
     ]
     return [Note(text, Weight.SCOPE) for text in texts]

@@ -80,8 +80,8 @@ def _create_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         raise LedgerError(
-            f"{path.name} exists already; if it is your ledger, open it: "
-            f"clusterdp.Ledger({path.name!r})"
+            f"{path.name} exists already, and was left as it is; choose another name, or open it: "
+            f"clusterdp.Ledger({path.name!r}), or: clusterdp ledger show {shlex.quote(path.name)}"
         ) from None
     except OSError as error:
         raise LedgerError(f"cannot create {path.name}: {error.strerror}") from None
@@ -104,7 +104,8 @@ def _check_file(path: Path) -> None:
         raise LedgerError(f"{path.name} is not a ledger: it is not a file")
     if stat.S_IMODE(mode) & 0o077:
         raise LedgerError(
-            f"others can read the ledger {path.name}, and it may hold keys: chmod 600 {path.name}"
+            f"others can read the ledger {path.name}, and it may hold keys; restrict it: chmod 600 "
+            f"{path.name}"
         )
 
 

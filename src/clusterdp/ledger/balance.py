@@ -283,7 +283,7 @@ class Balance:
         """Why a release is not allowed, and which would be."""
         left = shown_below(self.remaining)
         return (
-            f"Not enough budget for {self.population!r}: this release needs "
+            f"not enough budget for {self.population!r}: this release needs "
             f"{budget_in_short(guarantee)}, and {left} of "
             f"{budget_in_short(self.cap).removeprefix('ε = ')} remains"
         )

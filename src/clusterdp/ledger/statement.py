@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clusterdp._text import counted
 from clusterdp.document.markup import to_html
-from clusterdp.document.model import Code, Paragraph, Section, Table
+from clusterdp.document.model import Code, KeyNumbers, Paragraph, Section, Table
 from clusterdp.document.text import terminal_width, to_lines
 from clusterdp.ledger.balance import budget_in_short, shown_below
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import FRAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from clusterdp.ledger.balance import Balance
     from clusterdp.ledger.history import ReleaseRecord
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _BAR_WIDTH = 32
 # Letters of an id in the table; commands and JSON have all.
 _SHOWN = 8
+# Letters of the names of outcomes in the table.
+_LONGEST = 20
 _HEADER = ("date (UTC)", "release", "outcomes", "ε", "δ", "status", "by")
 # What the last events of releases are called.
 _STATUS = {"committed": "published", "closed": "abandoned", "cancelled": "cancelled"}
@@ -62,18 +64,18 @@ class Statement:
         return "\n".join(to_lines(self._parts(), terminal_width())).lstrip("\n")
 
     def _repr_html_(self) -> str:
-        return to_html(*self._parts())
+        return to_html(*self._parts(as_text=False))
 
-    def _parts(self) -> list[Paragraph | Section]:
-        """All of it, for people."""
+    def _parts(self, *, as_text: bool = True) -> list[Paragraph | Section]:
+        """All of it, for people; a notebook has large numbers in place of bars."""
         parts: list[Paragraph | Section] = []
         if not self.balances:
             cap = f"Budget cap of each population: {budget_in_short(self.cap)}."
             parts.append(Paragraph(f"{self.ledger}: nothing was spent yet. {cap}"))
         width = max((len(balance.population) for balance in self.balances), default=0)
         for balance in self.balances:
-            bars = [Paragraph(bar) for bar in self._bars(balance, width)]
-            parts.append(Section("", [*bars, self._table(balance), *self._unfinished(balance)]))
+            spent = [*map(Paragraph, self._bars(balance, width))] if as_text else self._key(balance)
+            parts.append(Section("", [*spent, self._table(balance), *self._unfinished(balance)]))
         about = [self._meaning(balance) for balance in self.balances]
         about += [text for balance in self.balances for text in self._of_batches(balance)]
         about += [
@@ -84,7 +86,7 @@ class Statement:
             if one.is_withdrawn
         ]
         ends = [Paragraph(text) for text in dict.fromkeys(about)]
-        return [*parts, Section("", [*ends, Paragraph(f"Hash of the last entry: {self.head}")])]
+        return [*parts, Section("", ends)] if ends else parts
 
     def _meaning(self, balance: Balance) -> str:
         """What everything that was spent on a population means for a reader."""
@@ -138,6 +140,17 @@ class Statement:
             + (f", {remaining} remaining" if decides else "")
             for label, used, how, decides in spent
         ]
+
+    def _key(self, balance: Balance) -> list[Paragraph | KeyNumbers]:
+        """The same as `_bars`, for notebooks."""
+        spent = balance.tight_epsilon() if self.tight else None
+        left, cap = shown_below(balance.remaining), budget_in_short(self.cap)
+        pairs = [
+            ("spent", f"ε = {rounded_up(balance.basic.epsilon if spent is None else spent)}"),
+            ("remaining", f"ε = {left}"),
+            ("budget cap", cap),
+        ]
+        return [Paragraph(balance.population, "lead"), KeyNumbers(pairs)]
 
     def _table(self, balance: Balance) -> Table:
         """Its releases; δ only where there is any."""
@@ -213,12 +226,19 @@ def _cells(one: ReleaseRecord, answered: str | None) -> tuple[str, ...]:
     return (
         one.at[:16].replace("T", " "),
         one.release_id[:_SHOWN],
-        ", ".join(one.terms.outcome_names) + about,
+        _in_short(one.terms.outcome_names) + about,
         rounded_up(one.guarantee.epsilon),
         rounded_up(one.guarantee.delta),
         "unfinished" if one.is_unfinished else status_of(one),
         one.who,
     )
+
+
+def _in_short(names: Sequence[str]) -> str:
+    """Names of outcomes for a table; where they are long, how many there are."""
+    listed = ", ".join(names)
+    is_short = len(names) == 1 or len(listed) <= _LONGEST
+    return listed if is_short else counted(len(names), "outcome")
 
 
 def _audited(one: ReleaseRecord) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def _named_spaces(
 ) -> list[tuple[str, Space | str | Sequence[float]]]:
     if isinstance(outcomes, Mapping):
         return list(outcomes.items())
-    form = "an outcome must be NAME=SPACE (visit=0,1), got {!r}"
+    form = "an outcome must be NAME=VALUES (visit=0,1), got {!r}"
     texts = [outcomes] if isinstance(outcomes, str) else outcomes
     return [parse_named(text, form) for text in texts]
 

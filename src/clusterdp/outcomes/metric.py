@@ -325,7 +325,7 @@ class Constraint:
             if not {1, space.n_steps, *cuts[name]}.issuperset(self.cuts(name, space)):
                 raise ParameterError(
                     f"constraint {str(self)!r} divides the range of {name!r} ({space}) where no "
-                    "metric does; declare the comparison as a metric, too"
+                    "metric does; declare its comparison as a metric, too (metric=[...], --metric)"
                 )
 
 
@@ -335,7 +335,7 @@ def check_declared(said: str, names: Iterable[str], declared: Collection[str]) -
         if name not in declared:
             raise ParameterError(
                 f"{said} {name!r}, which is not a declared outcome.{did_you_mean(name, declared)} "
-                f"The outcomes are {', '.join(map(repr, declared))}"
+                f"The outcomes are {', '.join(map(repr, declared))}."
             )
 
 

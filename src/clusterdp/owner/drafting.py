@@ -39,6 +39,8 @@ _TYPES = [
     "# baseline = 0.3 or { mean = 3, sd = 12 }: for planning; published; never from this table",
 ]
 _MOST_ARMS = 8
+# What an outcome may be whose type says little: an integer, or a column of a text file.
+_CHOICES = {False: "binary, count or number?", True: "binary, count, number or labels?"}
 # Words in names of columns that are no outcomes.
 _IDS = {"id", "ids", "uuid", "guid", "key"}
 _ARMS = {"arm", "arms", "treatment", "treated", "variant", "group", "assignment"}
@@ -93,9 +95,10 @@ def draft_experiment(source: NamedSource, public: PublicColumns, out: Path) -> D
         if name is not None and name not in declared.types:
             raise missing_column(name, part, declared.types)
     values = public_columns(source, public.named) if public.named else None
+    likely = PublicColumns(_first_of(declared.types, _IDS), _first_of(declared.types, _ARMS))
     lines = [
         _HEADER,
-        *_table_lines(source, public, values, out),
+        *_table_lines(source, public, likely, values, out),
         "",
         *_outcome_lines(declared, public),
         "",
@@ -105,12 +108,15 @@ def draft_experiment(source: NamedSource, public: PublicColumns, out: Path) -> D
         "",
         *_ABOUT,
     ]
-    likely = PublicColumns(_first_of(declared.types, _IDS), _first_of(declared.types, _ARMS))
     return DraftedFile("\n".join(lines) + "\n", _found(declared, public, values), likely)
 
 
 def _table_lines(
-    source: NamedSource, public: PublicColumns, values: pl.DataFrame | None, out: Path
+    source: NamedSource,
+    public: PublicColumns,
+    likely: PublicColumns,
+    values: pl.DataFrame | None,
+    out: Path,
 ) -> list[str]:
     lines = ["[table]", f"source = {to_value(relative_to(source.name, out.parent))}"]
     if source.query is not None:
@@ -121,9 +127,9 @@ def _table_lines(
     if public.arm is not None and values is not None:
         arms = values[public.arm].unique().drop_nulls().sort().to_list()
     lines += [
-        f"unit = {to_value(public.unit or OPEN)}  # ids, one row per unit. Published.",
+        _named_line("unit", public.unit, likely.unit, "ids, one row per unit"),
         '# unit_name = "user"  # what texts call a unit',
-        f"arm = {to_value(public.arm or OPEN)}  # treatment arms. Published.",
+        _named_line("arm", public.arm, likely.arm, "treatment arms"),
         _control_line(arms),
         _shares_line(arms),
         f"cluster = {to_value(public.cluster)}  # arms are compared within clusters. Published."
@@ -133,6 +139,12 @@ def _table_lines(
         '# randomization_unit = "school"  # if whole groups were assigned to an arm',
     ]
     return lines
+
+
+def _named_line(key: str, name: str | None, likely: str | None, what: str) -> str:
+    """A public column; what it may be is a question that the owner answers."""
+    guess = f"{to_value(likely)}? " if name is None and likely is not None else ""
+    return f"{key} = {to_value(name or OPEN)}  # {guess}{what}. Published."
 
 
 def _control_line(arms: list[Any] | None) -> str:
@@ -194,7 +206,7 @@ def _outcome_line(name: str, kind: pl.DataType | None) -> str:
 
     entry: dict[str, Any] = {"type": OPEN}
     if kind is None or kind.is_integer():
-        return f"{to_key(name)} = {to_value(entry)}  # binary, count or number?"
+        return f"{to_key(name)} = {to_value(entry)}  # {_CHOICES[kind is None]}"
     if kind == pl.Boolean:
         entry = {"type": "binary"}
     elif kind.is_float() or kind.is_decimal():
@@ -210,6 +222,7 @@ _ANALYSIS = [
     "[analysis]",
     '# primary = "visit"  # the metric the experiment is judged by',
     'constraints = []  # always true in your system, such as "order -> visit"; less noise',
+    "# clip = true  # a value that is not allowed counts as the nearest; numbers always do",
     "breakdowns = []  # public columns analysts will segment by; each uses part of epsilon",
     'metrics = []  # thresholds and products to make exact, such as "spend >= 50"',
     'optimize_for = "balanced"  # or "overall", "breakdowns", "segments:0.05"',

@@ -169,7 +169,7 @@ class ReleaseJob:
             return None
         if not options.population:
             raise ParameterError(
-                "a ledger needs a population, whose budget it is: give population=... "
+                "a ledger needs a population, whose budget it is; give population=... "
                 "(--population)"
             )
         budget = self.budget_of(options.population)

@@ -59,6 +59,8 @@ class _Keywords(TypedDict, total=False):
     randomization_unit: str | None
     group_correlation: float | None
     folds: int | None
+    clip: bool | None
+    keep_order: bool | None
     aggregate: Mapping[str, str] | str | Sequence[str] | None
     control: Any
     arm_shares: Mapping[Any, float] | str | Sequence[str] | None
@@ -103,8 +105,6 @@ class ReleaseKeywords(_Keywords, total=False):
     """What `release` takes."""
 
     mechanism: Mechanism | Sequence[Mechanism] | str | None
-    clip: bool | None
-    keep_order: bool | None
     noise_scale: float | None
     prior_floor: float | None
     resample_prob: float | None

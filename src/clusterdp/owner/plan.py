@@ -16,6 +16,7 @@ import msgspec
 
 from clusterdp._progress import NoProgress, counting_channels
 from clusterdp.document.markup import to_html
+from clusterdp.document.model import KeyNumbers
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import FormatError, LedgerError, ParameterError, missing_column
@@ -98,7 +99,7 @@ def plan_source(source: Any, given: Mapping[str, Any], progress: Progress | None
         options = msgspec.structs.replace(options, epsilon=None)
     with experiment.locating():
         request = parse(change_options(options, {**given, "input": None}))
-        request.options.require("input")
+        request.options.require("input", *(() if request.options.size else ("unit",)))
         made = make_plan(request.options.input, request, progress)
     return made.made_from(experiment)
 
@@ -114,8 +115,8 @@ def make_plan(source: Any, request: Request, progress: Progress | None = None) -
     options.require("arm", "outcomes")
     if options.epsilon is None and options.mde is None:
         raise ParameterError(
-            "missing: epsilon; give epsilon=..., the budget (--epsilon); or mde=..., the effect to "
-            "find (--mde), and the smallest epsilon for it is found"
+            "missing: the budget. Fix: give epsilon=... (--epsilon). Or give mde=... (--mde), the "
+            "effect to find: the smallest epsilon for it is found."
         )
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
@@ -352,7 +353,8 @@ class Plan:
     def _repr_html_(self) -> str:
         if self.report is None:
             return f"<pre>{escape(repr(self))}</pre>"
-        return to_html(*self.report.parts())
+        answer, *rest = self.report.parts()
+        return to_html(answer, KeyNumbers(self.report.key_numbers()), *rest)
 
     def _reported(self) -> PlanReport:
         if self.report is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import counted, plural, shortest_decimal, two_digits
+from clusterdp._text import counted, percent, plural, shortest_decimal, two_digits
 from clusterdp.cells.layout import units_in_words
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, as_notes
@@ -15,7 +15,7 @@ from clusterdp.mechanisms.draw import disclosure_notes
 from clusterdp.outcomes.number import Number
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.advice import advise_pilot, wide_ranges
-from clusterdp.planning.decide import assumed_in_words
+from clusterdp.planning.decide import asked_in_words, assumed_in_words
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.visible import shown_metrics, unseen_notes
 from clusterdp.published.manifest import plain
@@ -71,10 +71,16 @@ class Preview:
             ("Public", public),
             ("Protected", f"{', '.join(protected)}: {held['privacy']['budget']}"),
             ("", held["privacy"]["short"]),
+            *([("Questions", self._asked())] if len(held["questions"]) > 1 and exact else []),
             *([("Budget", held["budget"]["in_short"])] if "budget" in held else []),
             *unsaid_pairs(held["not_stated"]),
         ]
-        return [Paragraph(lead), Facts(pairs), *as_notes(self.notes)]
+        return [Paragraph(lead, "lead"), Facts(pairs), *as_notes(self.notes)]
+
+    def _asked(self) -> str:
+        """Which question a unit's row answers."""
+        every = [(one["outcomes"], percent(one["asked"])) for one in self.content["questions"]]
+        return asked_in_words(self.content["unit"], every)
 
     def details(self) -> list[Part]:
         """The mechanism, its parameters, and the standard errors to expect."""
@@ -266,7 +272,7 @@ def _outcome_notes(mechanism: Mechanism, space: Categories, units: str) -> list[
             notes.append(f"Effects on {outcome.name} are for {units} with an observed value.")
         if isinstance(outcome.space, Number):
             low, high = shortest_decimal(outcome.space.low), shortest_decimal(outcome.space.high)
-            ends = f"{low}–{high}"
+            ends = f"{low}{'–' if outcome.space.low >= 0 else ' to '}{high}"
             if mechanism.pilot is not None:
                 ends = f"a range within {ends}, which the pilot finds"
             notes.append(f"{outcome.name} is clipped to {ends}.")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from clusterdp._progress import NoProgress, no_progress
 from clusterdp.document.markup import to_html
-from clusterdp.document.model import Facts
+from clusterdp.document.model import Code, Facts, Paragraph
+from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import ParameterError, errors_about
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
@@ -32,11 +33,13 @@ from clusterdp.releasing.targets import FolderTarget, MemoryTarget
 from clusterdp.rows.frames import without_secrets
 from clusterdp.sources.source import FRAME
 from clusterdp.spec.parse import parse
+from clusterdp.storage.folder import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clusterdp._progress import Progress, RowsDone
+    from clusterdp.document.model import Part
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import PopulationBudget
     from clusterdp.owner.plan import Plan
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from clusterdp.storage.folder import Destination
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Published:
     """A published folder. It can be used as a path.
 
@@ -66,12 +69,20 @@ class Published:
     def __fspath__(self) -> str:
         return self.folder
 
+    def __repr__(self) -> str:
+        return to_screen(self._parts(), terminal_width())
+
     def _repr_html_(self) -> str:
-        recorded = [] if self.release_id is None else [("release id", self.release_id)]
-        estimate = f"clusterdp.estimate({self.folder!r})"
-        found = [("found", one) for one in self.found]
-        pairs = [("published", self.folder), *found, *recorded, ("to estimate", estimate)]
-        return to_html(Facts(pairs))
+        return to_html(*self._parts())
+
+    def _parts(self) -> list[Part]:
+        """Where it is, what its pilot found, and what to do with it."""
+        found = [("Found", one) for one in self.found]
+        recorded = [] if self.release_id is None else [("Release", self.release_id)]
+        estimate = Code("Next", f"clusterdp.estimate({self.folder!r})")
+        lead = Paragraph(f"Published to {self.folder}", "lead")
+        page = ("To share", f"the whole folder; {INDEX} describes it")
+        return [lead, Facts([*found, *recorded, page]), estimate]
 
     def read(self) -> Release:
         """The release, with its rows as a query over the folder."""

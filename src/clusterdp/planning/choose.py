@@ -64,9 +64,7 @@ def plan_mechanisms(
     parse_purpose(first.optimize_for, layout)  # also where no share is left to choose
     if first.mechanism is None:
         if first.epsilon is None:
-            raise ParameterError(
-                "missing: epsilon; give epsilon=..., the budget of the release (--epsilon)"
-            )
+            raise ParameterError("missing: the budget. Fix: give epsilon=... (--epsilon)")
         redrawn = first.prior_floor is not None or first.resample_prob is not None
         name = "cluster-dp" if redrawn else "optimal"
         return plan_mechanisms([replace(one, mechanism=name) for one in requests], scenarios)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from clusterdp._lists import in_parts
-from clusterdp._text import percent, plural, shortest_decimal, three_digits
+from clusterdp._text import shortest_decimal, three_digits
 from clusterdp.cells.assignment import parse_arm_shares
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
@@ -172,23 +172,18 @@ def _questions(
 
 
 def _partition_notes(found: Partition, unit: str) -> tuple[str, ...]:
-    """What was done, and what it gains."""
-    if len(found.questions) == 1:
+    """What several questions gain; those that were given gain nothing that is known."""
+    if len(found.questions) == 1 or found.saving == 1:
         return ()
-    listed = "; ".join(
-        f"{', '.join(names)} ({percent(asked / ASKED_TOTAL)} of {plural(unit)})"
-        for names, asked in zip(found.questions, found.asked, strict=True)
-    )
-    note = f"each {unit}'s row answers one question. A public hash of the id chooses it: "
-    note += listed
-    if found.saving > 1:
-        note += f". If outcomes shared epsilon, rows would have {found.saving:.2g} times the noise"
-    elif found.saving < 1:
-        note += (
-            f". At such an epsilon, releases of one outcome each that share it would have "
-            f"{found.saving:.2g} times the noise in rows"
-        )
-    return (note,)
+    shared = "outcomes" if found.saving > 1 else "releases of one outcome each"
+    noise = f"rows would have {found.saving:.2g} times the noise"
+    return (f"Each {unit} answers one question. If {shared} shared ε, {noise}.",)
+
+
+def asked_in_words(unit: str, asked: Iterable[tuple[Iterable[str], str]]) -> str:
+    """Which question a unit answers: the outcomes of each, and how many are asked it."""
+    listed = ", ".join(f"{'+'.join(names)} {share}" for names, share in asked)
+    return f"each {unit}'s row answers one, chosen by a public hash of its id: {listed}"
 
 
 def _categories(
@@ -400,16 +395,16 @@ def assumed_in_words(questions: Iterable[tuple[QuestionOutcomes, Scenario]]) -> 
             shown = (
                 metric.level(mean)
                 if metric.is_share
-                else f"mean {three_digits(mean)}, sd {three_digits(std)}"
+                else f"mean {three_digits(mean)} (sd {three_digits(std)})"
             )
             # A prior gives every combination its share.
             given = not question.is_declared or metric.name in question.declared
             (baselines if given else implied).append(f"{metric.name} {shown}")
     if not baselines and not implied:
         return f"{UNIFORM} {REMEDY}"
-    parts = [f"your baselines: {', '.join(baselines)}"]
-    parts += [f"implied: {', '.join(implied)}"] if implied else []
-    said = "; ".join(parts)
+    parts = [f"your baselines: {', '.join(baselines)}"] if baselines else []
+    parts += [f"Implied: {', '.join(implied)}"] if implied else []
+    said = ". ".join(parts)
     if unknown:
         said += (
             f". No baseline of {', '.join(unknown)} was given, so all values are assumed equally "

@@ -10,7 +10,7 @@ from clusterdp.document.model import Facts, Paragraph, Section, Table, as_notes
 from clusterdp.mechanisms.draw import Question, disclosure_notes
 from clusterdp.planning.advice import gap_notes, pilot_range_notes
 from clusterdp.planning.compare import budget
-from clusterdp.planning.decide import assumed_in_words
+from clusterdp.planning.decide import asked_in_words, assumed_in_words
 from clusterdp.precision.visible import (
     SEGMENTS,
     ShownMetric,
@@ -377,7 +377,15 @@ class PlanReport:
         if self.for_file:
             facts += unsaid_pairs(self.request.provenance.unsaid)
         notes = [*filter(None, [self.rejected]), *self.every_note()]
-        return [Paragraph(self.answer()), self.mde(), Facts(facts), *as_notes(notes)]
+        return [Paragraph(self.answer(), "lead"), self.mde(), Facts(facts), *as_notes(notes)]
+
+    def key_numbers(self) -> list[tuple[str, str]]:
+        """The size of the experiment, and its budget."""
+        return [
+            (self.units, f"{self.layout.n_units:,}"),
+            ("arms", str(len(self.layout.arms))),
+            ("privacy budget", f"ε = {rounded_up(self.epsilon)}"),
+        ]
 
     def review(self) -> list[Part | Section]:
         """What reviewers ask for, question by question."""
@@ -435,8 +443,8 @@ class PlanReport:
             ("Assumes", self.assumed),
         ]
         if any(one.asked for one in self.questions):
-            asked = ", ".join(f"{one.names} {one.asked}" for one in self.questions)
-            facts.append(("Questions", f"each {self.unit} answers one: {asked}"))
+            asked = [(one.outcomes.categories.declared.names, one.asked) for one in self.questions]
+            facts.append(("Questions", asked_in_words(self.unit, asked)))
         return [*facts, ("ε split", self.split())]
 
     def split(self) -> str:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from clusterdp.precision.forecast import ExpectedVariance
     from clusterdp.precision.visible import ShownMetric, VisibleEffect
     from clusterdp.published.manifest import Manifest
+    from clusterdp.published.notes import ReleaseNote
     from clusterdp.spec.columns import Columns
     from clusterdp.spec.terms import QuestionTerms
     from clusterdp.storage.folder import FileSum
@@ -151,7 +152,7 @@ class FolderView:
         precisions: What to expect of effects on each metric, if outcomes are as the owner expected.
         targets: The same for all units, groups and segments.
         assumed: What was assumed of outcomes.
-        notes: What a reader should know.
+        remarks: What a reader should know.
         files: The names of its files of rows, other files among them or not.
         sums: The checksums of all files but index.html and the manifest, by name; empty before
             they are known.
@@ -162,7 +163,7 @@ class FolderView:
     precisions: tuple[ExpectedVariance, ...]
     targets: list[VisibleEffect]
     assumed: str
-    notes: Sequence[str]
+    remarks: Sequence[ReleaseNote]
     files: Collection[str] = ()
     sums: Mapping[str, FileSum] = field(default_factory=dict)
 
@@ -188,8 +189,13 @@ class FolderView:
             precisions=precisions,
             targets=targets,
             assumed=_assumed(manifest, scenarios) + _weighted(manifest, layout),
-            notes=[one.text for one in release_notes(manifest, layout, channels)],
+            remarks=release_notes(manifest, layout, channels),
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """The texts of its remarks."""
+        return [one.text for one in self.remarks]
 
     def mde(self) -> Table:
         """Minimum detectable effects on every metric: all units, groups and segments."""

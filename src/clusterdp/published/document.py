@@ -53,6 +53,7 @@ from clusterdp.published.contents import (
     question_texts,
 )
 from clusterdp.published.manifest import arms_in_words, title_of, what_is_public
+from clusterdp.published.notes import joined_texts
 from clusterdp.spec.columns import RESPONSE
 from clusterdp.spec.provenance import Provenance, provenance_pairs
 from clusterdp.storage.folder import CELLS, ERRATA, PILOT
@@ -459,7 +460,7 @@ def overview(view: FolderView) -> list[Part]:
         Paragraph(size),
         view.mde() if manifest.answers is None else answer_facts(manifest),
         shown,
-        *as_notes(view.notes),
+        *as_notes(joined_texts(view.remarks)),
     ]
 
 
@@ -490,7 +491,10 @@ def particulars(view: FolderView) -> list[Part | Section]:
         ("Written by", manifest.software),
     ]
     told = Facts([(name, text) for name, text in pairs if text])
-    return [told] if manifest.answers else [told, *visible_effects(view).parts[1:]]
+    # The headings of a page say what its tables say; here they are next to each other.
+    shown = visible_effects(view).parts[1:]
+    parts = [Section("", one.parts) if isinstance(one, Section) else one for one in shown]
+    return [told] if manifest.answers else [told, *parts]
 
 
 def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -169,12 +169,16 @@ def read_files(folder: Files) -> tuple[Release, Manifest]:
 
 def _sealed(folder: Files) -> bytes:
     if folder.name.endswith(PARTIAL_SUFFIX):
-        raise FormatError(f"{folder} is what an interrupted run left behind, not a release")
+        raise FormatError(
+            f"{folder} is an incomplete release from an interrupted run; ask for a complete one"
+        )
     sealed = folder.read(MANIFEST, MOST_OF_MANIFEST)
     if sealed is None:
         if not folder.exists():
             raise FormatError(f"there is no folder {folder}; check its name")
-        raise FormatError(f"{folder} is not a release: it has no {MANIFEST}")
+        raise FormatError(
+            f"{folder} is not a release: it has no {MANIFEST}; give the published folder"
+        )
     return sealed
 
 

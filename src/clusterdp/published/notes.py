@@ -24,11 +24,13 @@ class ReleaseNote(NamedTuple):
         text: The remark.
         outcomes: The outcomes whose effects it is about; None if it is about all effects.
         is_of_effects: Whether it says what effects are on, or what rows reveal.
+        clipped: The outcome that it says was clipped, and to which ends.
     """
 
     text: str
     outcomes: tuple[str, ...] | None = None
     is_of_effects: bool = True
+    clipped: tuple[str, float, float] | None = None
 
 
 def release_notes(
@@ -80,11 +82,29 @@ def _clip_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:
     if not manifest.clip:
         return ()
     every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
-    return tuple(
-        ReleaseNote(f"{one.name} is clipped to {one.space.low:g}–{one.space.high:g}.", (one.name,))
+    ends = [
+        (one.name, float(one.space.low), float(one.space.high))
         for one in every
         if isinstance(one.space, OutcomeSpace) and one.space.names is None
-    )
+    ]
+    return tuple(ReleaseNote(clip_notes([one])[0], (one[0],), clipped=one) for one in ends)
+
+
+def joined_texts(notes: Sequence[ReleaseNote]) -> list[str]:
+    """The texts of notes, with one on all that was clipped."""
+    clipped = [one.clipped for one in notes if one.clipped]
+    return [*(one.text for one in notes if one.clipped is None), *clip_notes(clipped)]
+
+
+def clip_notes(clipped: Sequence[tuple[str, float, float]]) -> list[str]:
+    """One note on all outcomes that were clipped, with their ends."""
+    if len(clipped) > 1:
+        listed = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in clipped)
+        return [f"Values are clipped: {listed}."]
+    return [
+        f"{name} is clipped to {low:g}{'–' if low >= 0 else ' to '}{high:g}."
+        for name, low, high in clipped
+    ]
 
 
 def _pilot_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:

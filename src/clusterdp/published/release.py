@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._text import percent
 from clusterdp.document.model import Facts, Paragraph, as_notes
-from clusterdp.document.text import to_lines
+from clusterdp.document.text import terminal_width, to_screen
+from clusterdp.published.notes import joined_texts
 
 if TYPE_CHECKING:
     from clusterdp.cells.assignment import AssignmentProbs
@@ -77,15 +79,15 @@ class Release:
         return ", ".join(dict.fromkeys(question.mechanism.name for question in self.questions))
 
     def __repr__(self) -> str:
-        return "\n".join([self._title(), *(f"  {line}" for line in to_lines(self._parts()))])
+        return to_screen([Paragraph(self._title(), "lead"), *self._parts()], terminal_width())
 
     def _repr_html_(self) -> str:
         from clusterdp.document.markup import to_html  # only notebooks need it
 
-        return to_html(Paragraph(self._title()), *self._parts())
+        return to_html(Paragraph(self._title(), "lead"), *self._parts())
 
     def _title(self) -> str:
-        return f"Release of {', '.join(self.columns.outcomes)} by {self.mechanism_names}"
+        return f"Release of {', '.join(self.columns.outcomes)}"
 
     def _parts(self) -> list[Part]:
         """What was released, what it costs and how to use it."""
@@ -94,31 +96,27 @@ class Release:
             f"{arm} (control)" if place == layout.control else str(arm)
             for place, arm in enumerate(layout.arms)
         ]
+        outcomes = [one for each in self.questions for one in each.space.declared.outcomes]
         facts = {
-            "guarantee": str(self.guarantee.statement(about.unit)),
-            "table": layout.in_words,
-            **({} if self.response is None else {"private clusters": self.response.in_words}),
-            "arms": ", ".join(arms),
-            **{
-                f"outcome {outcome.name}": str(outcome)
-                for question in self.questions
-                for outcome in question.space.declared.outcomes
-            },
+            "Privacy": str(self.guarantee.statement(about.unit)),
+            "Table": layout.in_words,
+            **({} if self.response is None else {"Private clusters": self.response.in_words}),
+            "Arms": ", ".join(arms),
+            "Outcomes": ", ".join(f"{one.name} ({one})" for one in outcomes),
+            "Mechanism": self.mechanism_names,
         }
         if len(self.questions) > 1:
-            facts |= {
-                f"question {one.name}": f"asked of {one.mechanism.asked_share:.1%} of {about.units}"
-                for one in self.questions
-            }
+            asked = [f"{one.name} {percent(one.mechanism.asked_share)}" for one in self.questions]
+            facts["Questions"] = f"each {about.unit} answers one: {', '.join(asked)}"
         if self.units is None:
-            facts["rows"] = "none; noisy statistics of cells only"
+            facts["Rows"] = "none; noisy statistics of cells only"
             if self.answers is not None:
-                facts["rows"] = f"none; it answers a follow-up to {self.answers.release[:8]}"
+                facts["Rows"] = f"none; it answers a follow-up to {self.answers.release[:8]}"
         else:
             parts = columns.parts
             named = [
                 f"{name} ({parts[name]})" if name in parts else name for name in columns.published
             ]
-            facts["columns"] = ", ".join(named)
-        facts["to estimate"] = "clusterdp.estimate(release)"
-        return [Facts(list(facts.items())), *as_notes(self.notes)]
+            facts["Columns"] = ", ".join(named)
+        facts["Next"] = "clusterdp.estimate(release)"
+        return [Facts(list(facts.items())), *as_notes(joined_texts(self.remarks))]

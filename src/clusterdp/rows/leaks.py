@@ -323,7 +323,8 @@ def leak_notice(name: str, secret: tuple[str, ...], *, is_cluster: bool) -> str:
     what = "cluster" if is_cluster else "outcome"
     return (
         f"passthrough column {name!r} almost certainly reveals {', '.join(map(repr, secret))}, a "
-        f"private {what}. Do not share the folder: remove the column, and publish again"
+        f"private {what}. Do not share the folder: remove the column, and publish again, which "
+        "spends the budget again"
     )
 
 

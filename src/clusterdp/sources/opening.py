@@ -166,6 +166,8 @@ def declared_columns(source: NamedSource) -> DeclaredColumns:
         if kind in TEXT:
             separator = _separator(kind, files, source)
             header = next(csv.reader([first_line(files)], delimiter=separator), [])
+            if not header:
+                raise DataError(f"{source} is empty; it needs a line with the names of columns")
             return DeclaredColumns(dict.fromkeys(header))
         if kind in LINES:
             return DeclaredColumns(dict.fromkeys(_keys(source, first_line(files))))
@@ -248,7 +250,8 @@ def _trouble(said: str, kind: str) -> str:
     """What is wrong with a file, from the error of Polars, which may quote values."""
     lines = ": every line must be one JSON object" if kind in LINES else ""
     known = (trouble for words, trouble in _TROUBLES.items() if words in said)
-    return next(known, "cannot be read as {}" + lines).format(kind[1:])
+    hint = lines or "; check that the end of its name shows what it is"
+    return next(known, "cannot be read as {}" + hint).format(kind[1:])
 
 
 @errors_about("input")

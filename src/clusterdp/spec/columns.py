@@ -5,6 +5,7 @@ Where a unit has several rows, each outcome has a rule that makes one value of t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -125,10 +126,11 @@ class Columns:
         names = [*self.public, *own, *self.outcomes]
         for name in names:
             _check_name(name)
-        if len(set(names)) < len(names):
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        if twice:
             raise DataError(
-                "unit, arm, cluster, outcomes and passthrough columns must all differ, got "
-                + ", ".join(map(repr, names))
+                f"column {twice[0]!r} has two parts: unit, arm, cluster, outcomes and passthrough "
+                "columns must all differ; name another column"
             )
         if len(set(self.question_names)) < len(self.question_names):
             raise DataError(

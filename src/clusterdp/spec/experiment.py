@@ -210,6 +210,10 @@ def _write(path: Path, text: str) -> None:
 def _read_text(path: Path) -> str:
     try:
         return read_regular(path, MOST_OF_TEXT).decode()
+    except FileNotFoundError:
+        raise ParameterError(
+            f"there is no file {path}; check its name, or draft one: clusterdp init TABLE"
+        ) from None
     except OSError as error:
         raise ParameterError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -220,7 +224,12 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ParameterError(f"{path} is not TOML: {error}") from None
+        said, _, line = str(error).removesuffix(")").partition(" (at line ")
+        where = _at(path, int(line.partition(",")[0]) if line else None)
+        raise ParameterError(
+            f"{where}: this is not TOML: {said[:1].lower()}{said[1:]}. No data was read. Fix: put "
+            "texts in quotes, and close every bracket."
+        ) from None
     except (RecursionError, ValueError):  # nested without end; a number of 5000 digits
         raise ParameterError(f"{path} is not TOML that can be read") from None
 

@@ -76,7 +76,7 @@ Spaces = Annotated[
     OptionField(
         "outcomes by name, each with its allowed values: {'visit': '0,1', 'rounds': "
         "'number:0..493'}",
-        "NAME=SPACE",
+        "NAME=VALUES",
         "outcome",
     ),
 ]
@@ -103,7 +103,7 @@ Questions = Annotated[
     OptionField("outcomes that are asked together, such as ['visit,sale', 'rounds']", "NAME,..."),
 ]
 Folders = Annotated[
-    list[str] | None, OptionRule("published folders, such as ['week1', 'week2']", "FOLDER")
+    list[str] | None, OptionField("published folders, such as ['week1', 'week2']", "FOLDER")
 ]
 Effect = Annotated[
     str | float | None,

@@ -10,13 +10,14 @@ import re
 from ast import literal_eval
 from contextlib import suppress
 
+from clusterdp.outcomes.metric import OBSERVED
 from clusterdp.spec._experiment_text import SECTIONS, structured_value, to_value
 from clusterdp.spec.fields import DECLARED, flag_of
 
 # Where the file has each option: its section and its key.
 _KEYS = {name: (section, key) for section, keys in SECTIONS.items() for key, name in keys.items()}
 # What is said of one outcome, in its own table.
-_OF_OUTCOMES = {"missing": "missing = true", "baseline": "baseline", "outcomes": "a type"}
+_OF_OUTCOMES = {"missing": "missing = true", "baseline": "baseline", "outcomes": "a column"}
 _OPTIONS = {flag_of(name): name for name in DECLARED}
 _LEFT_OPEN = "..."
 # Options whose names no text has as a word, and which have another key.
@@ -38,11 +39,19 @@ _BOTH = re.compile(
     r"|\b(?P<name>\w+) \((?P<flag>--[a-z-]+)\)"
 )
 # A flag by itself: (--engine spark), --pilot 0.05, --min-cell-size.
-_ALONE = re.compile(r"(?P<flag>--[a-z][a-z-]*)(?: (?P<value>\d[\d.]*\b|\w+(?=\))))?")
+_ALONE = re.compile(r"(?P<flag>--[a-z][a-z-]*)(?: (?P<value>\d[\d.]*\b|[^\s()]+(?=\))))?")
+# with segments (--segments FILE)
+_WITH = re.compile(r"\bwith \w+ \((--[a-z-]+(?: [^\s()]+)?)\)")
+# What Python does with a ledger, before the command that does the same.
+_CREATE = re.compile(r"clusterdp\.Ledger[.\w]*\([^)]*\), or: ")
 # What fits the ledger.
 _LESS = re.compile(r"(set epsilon = \S+ or less(?: and delta = 0)?)")
 # as number:0..500
 _NUMBER = re.compile(r"number:(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
+# its two labels: member=no,yes
+_LABELS = re.compile(r"(?<=labels: ).+=no,yes")
+# how often an outcome is observed: baseline={'score_observed': 0.8} (--baseline ...)
+_SEEN = re.compile(rf"baseline={{'(\w+){OBSERVED}': ([\d.]+)}} \(--baseline [^)]*\)")
 _PAIR = re.compile(rf"(\w+)=({_VALUE})")
 _WITH_VALUE = re.compile(r"(--[a-z][a-z-]*)(?: ((?!--)[^\s()]+))?")
 
@@ -51,9 +60,17 @@ def in_file_terms(text: str) -> str:
     """A message with options as an experiment file has them; those that it cannot have stay."""
     text = _LESS.sub(r"\1 under [privacy], then plan again", text)
     text = _NUMBER.sub(r'type = "number", range = [\1, \2]', text)
+    text = _SEEN.sub(r"observed = \2 of \1 under [outcomes]", text)
+    text = _LABELS.sub('type = "labels", values = ["no", "yes"]', text)
     replaced = _RENAMED.sub(lambda found: _place(found[0], None) or "", _BOTH.sub(_in_file, text))
+    replaced = replaced.replace(f" ({_place('outcomes', None)})", "")  # which its name shows
     # A command is to be typed as it is.
     return replaced if "clusterdp " in replaced else _ALONE.sub(_flag_in_file, replaced)
+
+
+def in_command_terms(text: str) -> str:
+    """A message with options as the command line has them, and not as Python has them."""
+    return _CREATE.sub("", _WITH.sub(r"with \1", _BOTH.sub(_in_command, text)))
 
 
 def without_options(text: str) -> str:
@@ -77,6 +94,10 @@ def _in_file(found: re.Match[str]) -> str:
             return found[0]
         replaced = replaced.replace(f"{name}={value}", shown)
     return replaced if found["first"] else f"({replaced})"
+
+
+def _in_command(found: re.Match[str]) -> str:
+    return found[0] if found["name"] else found["flags"] or f"({found['inner_flags']})"
 
 
 def _flag_in_file(found: re.Match[str]) -> str:

@@ -18,7 +18,7 @@ from clusterdp._lists import parse_names, parse_numbers
 from clusterdp._text import shortest_decimal
 from clusterdp.cells.assignment import parse_by_label, parse_positive
 from clusterdp.channels.cluster_response import ClusterResponse
-from clusterdp.errors import ParameterError, nearest_name
+from clusterdp.errors import ParameterError, nearest_first, nearest_name
 from clusterdp.outcomes.baseline import parse_margins
 from clusterdp.outcomes.declaration import declare, parse_question
 from clusterdp.outcomes.finite import OutcomeSpace
@@ -140,8 +140,10 @@ def refuse_unknown(given: Collection[str], known: Collection[str], where: str = 
     """Raise a ParameterError if a name is not that of a known option."""
     for name in given:
         if name not in known:
-            like = nearest_name(name, known) or ", ".join(known)
-            raise ParameterError(f"there is no option {name!r}{where}; did you mean {like}?")
+            near = nearest_name(name, known)
+            listed = f"The options are {nearest_first(name, known)}."
+            meant = f"Did you mean {near}?" if near else listed
+            raise ParameterError(f"there is no option {name!r}{where}. {meant}")
 
 
 def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:

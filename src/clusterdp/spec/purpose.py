@@ -99,6 +99,6 @@ def _parse_share(text: str, share: str) -> float:
 
 def _unknown(text: str) -> ParameterError:
     return ParameterError(
-        "optimize_for must be balanced, overall, breakdowns, segments or segments:SHARE "
-        f"(--optimize-for segments:0.05); got {text!r}"
+        "optimize_for must be balanced, overall, breakdowns, segments or segments:SHARE, such as "
+        f"segments:0.05; got {text!r}"
     )

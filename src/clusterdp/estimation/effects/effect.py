@@ -1,4 +1,4 @@
-"""An average effect: for whom, its numbers, its intervals, and how people read them."""
+"""An average effect: its target, its numbers, its intervals, and how people read them."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class TrueClusterInterval(EffectInterval):
 def check_level(level: Any) -> None:
     """Raise a ParameterError unless this is a confidence level."""
     if isinstance(level, bool) or not isinstance(level, Real) or not 0 < float(level) < 1:
-        raise ParameterError(f"level must be a number strictly between 0 and 1, got {level!r}")
+        raise ParameterError(f"level must lie between 0 and 1, as 0.95 does; got {level!r}")
 
 
 def quantile(level: float, degrees: float = math.inf) -> float:

@@ -367,8 +367,8 @@ def question_of(used: Collection[str], text: str, spaces: Sequence[Categories]) 
     names = [name for space in spaces for name in space.declared.names]
     for name in sorted(set(used) - set(names)):
         raise ParameterError(
-            f"{text!r}: there is no outcome {name!r}.{did_you_mean(name, names)} Available: "
-            f"{', '.join(names)}."
+            f"there is no outcome {name!r}{f', as in {text!r}' if text != name else ''}."
+            f"{did_you_mean(name, names)} Available: {', '.join(names)}."
         )
     held = [index for index, space in enumerate(spaces) if {*used} & set(space.declared.names)]
     if len(held) > 1:

@@ -5,7 +5,7 @@ the difference of two arms' numbers.
 
 How estimates of two metrics covary:
 
-**One response shows both.** The noise of a row's debiased values x̃ and ỹ covaries. x̃ỹ − p shows
+**One response has both.** The noise of a row's debiased values x̃ and ỹ covaries. x̃ỹ − p shows
 by how much, p being what the response counts as in the product x·y. So N, D, N + kD and N − kD are
 calibrated in the same way, with the noise that follows from p. A quarter of the difference of the
 last two variances is k times the covariance of N̂ and D̂: what sampling adds to it, and what
@@ -258,7 +258,7 @@ def shared_data(
     source: QuestionRows,
     ridge_of: CategoryFunction,
 ) -> tuple[list[MetricData], float]:
-    """The rows of a question that shows two metrics, as these read them, and both together.
+    """The rows of a question that has two metrics, as these read them, and both together.
 
     Args:
         above: x; a weighted sum of declared metrics if y is one, else not one.

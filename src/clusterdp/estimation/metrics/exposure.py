@@ -12,7 +12,7 @@ numbers. It is never empty, as it holds N̂/D̂.
 
 The covariance of N̂ and D̂ depends on the source of exposure:
 
-- An outcome of the same question. One response shows both, so noise covaries as well: see
+- An outcome of the same question. One response has both, so noise covaries as well: see
   `_composed.py`. At a small ε responses do not show how outcomes go with exposure. Then the
   covariance has bounds, and every r is tested with the one that is worse: with the least if r > 0,
   with the largest if r < 0.

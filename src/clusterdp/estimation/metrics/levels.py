@@ -267,9 +267,7 @@ class BoundsEstimator(NamedTuple):
         if comparison.sign in {"<", "<="}:
             shares = [1 - shares[1], 1 - shares[0]]
         functions = [CategoryFunction.from_values(str(comparison), one, space) for one in shares]
-        before, beyond = (
-            shortest_decimal(float(grid.values[place])) for place in (upper - 1, upper)
-        )
+        before, beyond = (f"{float(grid.values[place]):.5g}" for place in (upper - 1, upper))
         name = str(comparison)
         why = f"{comparison.outcome} was rounded between {before} and {beyond}"
         threshold = shortest_decimal(comparison.threshold)

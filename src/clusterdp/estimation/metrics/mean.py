@@ -182,7 +182,7 @@ def _interval_notes(effects: list[Effect]) -> list[Note]:
     ]
 
 
-# Whose effects a difference compares, the weights of segments in it, and units of both arms.
+# The target of a difference, the weights of segments in it, and units of both arms.
 _Difference = tuple[EffectTarget, FloatArray, IntArray]
 
 

@@ -186,8 +186,16 @@ def check_joinable(units: pl.Schema, release: Release, table: pl.DataFrame) -> N
         theirs == pl.String
     ):
         raise DataError(
-            f"Ids are {ours} in the release and {theirs} in the segments table. Fix: convert one."
+            f"Ids are {_in_words(ours)} in the release and {_in_words(theirs)} in the segments "
+            "table. Fix: convert them in the segments table."
         )
+
+
+def _in_words(kind: pl.DataType) -> str:
+    """A type of ids as people call it."""
+    import polars as pl
+
+    return "text" if kind == pl.String else "whole numbers" if kind.is_integer() else str(kind)
 
 
 def join_table(

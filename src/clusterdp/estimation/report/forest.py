@@ -1,4 +1,4 @@
-"""Effects and their intervals: tables that pages sort and filter, and the forest plot."""
+"""Drawn intervals of effects: tables that pages sort and filter, and the forest plot."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def _many_sentence(estimate: Findings, test: SegmentTest, effects: Sequence[Effe
 def heterogeneity_sentences(estimate: Findings) -> list[str]:
     """Heterogeneity tests, each in a sentence."""
     return [
-        f"Heterogeneity test, {heterogeneity_name(estimate, test, ' of ')}: "
+        f"Heterogeneity test, {heterogeneity_name(estimate, test)}: "
         + ("effects differ" if test.p_value < 1 - estimate.level else "no clear difference")
         + f" (F = {test.statistic:.4g}, {p_text(test.p_value)})."
         for test in reported_tests(estimate)

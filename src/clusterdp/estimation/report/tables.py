@@ -281,9 +281,9 @@ def to_interval(effect: Effect, numbers: MetricNumbers, level: float, label: str
     return Interval(label, estimate, low, high, told, outer=outer, is_muted=is_muted)
 
 
-def heterogeneity_name(estimate: Findings, test: SegmentTest, joint: str) -> str:
-    """What a heterogeneity test compares: "visit, B by tier (adjusted)"."""
-    arm = f"{joint}{plain_label(test.arm)}" if has_several_arms(estimate) else ""
+def heterogeneity_name(estimate: Findings, test: SegmentTest) -> str:
+    """What a heterogeneity test compares: "visit (B) by tier (adjusted)"."""
+    arm = f" ({plain_label(test.arm)})" if has_several_arms(estimate) else ""
     by = ", ".join(map(plain_label, test.by))
     return f"{plain_label(test.metric)}{arm} by {by}{' (adjusted)' if test.adjusted else ''}"
 
@@ -304,7 +304,7 @@ def heterogeneity_rows(estimate: Findings) -> list[tuple[str, ...]]:
     """Heterogeneity tests: a header, and a row for each."""
     rows = [
         (
-            heterogeneity_name(estimate, test, ", "),
+            heterogeneity_name(estimate, test),
             str(test.n_segments),
             f"{test.statistic:.4g}",
             p_value_text(test.p_value),
