@@ -23,11 +23,12 @@ from clusterdp.estimation.effects.effect import Segment
 from clusterdp.estimation.reading.covariates import RowsBySegment
 from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
 from clusterdp.estimation.reading.request import EstimateRequest
-from clusterdp.estimation.reading.rows import read_table
+from clusterdp.estimation.reading.rows import open_segments, read_table
 from clusterdp.estimation.reading.segments import CrossedCounts, RowCounts, read_rows
 from clusterdp.outcomes.number import Number
 from clusterdp.published.release import Release
 from clusterdp.published.rows import n_outputs, released_row_errors, scan_units
+from clusterdp.rows.frames import column_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -245,7 +246,16 @@ def _with_own_tables(
     import polars as pl
 
     first, unit = releases[0], releases[0].columns.unit
-    table = read_table(first, whole.table, whole.on, requests[0].used)
+    mine = whole.table
+    if isinstance(mine, str | os.PathLike):
+        mine = open_segments(os.fspath(mine), whole.on or unit)
+    by_folder = any(FOLDER in one for one in whole.dimensions)
+    if by_folder and FOLDER in column_names(mine, "segments"):
+        raise DataError(
+            f"The segments table has a column {FOLDER!r}, which is what several folders are "
+            "segmented by. Fix: rename it."
+        )
+    table = read_table(first, mine, whole.on, requests[0].used)
     ids = ids.rename({_ID: unit})
     if table.schema[unit] != ids.schema[unit] and table.schema[unit].is_integer():
         ids = ids.with_columns(column(unit).cast(table.schema[unit], strict=False))
