@@ -316,14 +316,17 @@ def _joined_rows(
         for dimension in whole.dimensions
         for segment, where in _segments(names, every, dimension).items()
     ]
+    parts = [one.parts for one in every]
     counts = [
-        (segment, joined([(place, every[place].parts[index][1]) for place, index in where]))
+        (segment, joined([(place, parts[place][index][1]) for place, index in where]))
         for segment, where in segments
     ]
     without = [
-        (dimension, joined([(place, dict(one.without)[dimension]) for place, one in known]))
+        (
+            dimension,
+            joined([(place, dict(one.without)[dimension]) for place, one in enumerate(every)]),
+        )
         for dimension in dict(every[0].without)
-        for known in [list(enumerate(every))]
     ]
     has_crossed = bool(every[0].crossed)
     covariates = [one.covariates for one in every if one.covariates is not None]
@@ -366,6 +369,8 @@ def _merged(orders: Sequence[Sequence[Segment]]) -> list[Segment]:
     found: list[Segment] = []
     for order in orders:
         there = set(found)
+        if there.issuperset(order):
+            continue
         place = 0 if there & set(order) else len(found)
         for segment in order:
             if segment in there:
