@@ -206,7 +206,6 @@ def stratified_effect(table: pl.DataFrame, outcome: str) -> float:
     return float(np.average(effects, weights=sizes))
 
 
-@pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
 def test_ranges_and_grids_may_differ(rng: np.random.Generator) -> None:
     """Means are of clipped numbers in each folder, and that is said."""
     table = make_table(rng, 4000).with_columns(spend=pl.Series(rng.exponential(20, 4000)))
