@@ -300,6 +300,14 @@ def test_segments_of_an_analyst_are_joined_over_all_folders(week: pl.DataFrame) 
     assert any("1 of 601 ids of the segments table are not" in note for note in found.notes)
 
 
+def test_a_column_of_an_analyst_cannot_be_called_folder(week: pl.DataFrame) -> None:
+    folders = split(week)
+    mine = week.select("user", "tier", folder="place")
+    assert cdp.estimate(folders, segments=mine, by="tier").effects
+    with pytest.raises(cdp.DataError, match="has a column 'folder'"):
+        cdp.estimate(folders, segments=mine, by=["tier", "folder"])
+
+
 def test_different_control_arms_need_a_name(week: pl.DataFrame) -> None:
     parts = [week.filter(pl.col("place") == place) for place in (0, 1)]
     folders = [release_of(part, control=place) for place, part in enumerate(parts)]

@@ -100,7 +100,7 @@ def estimate_command(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="Segment by a column; crossed: tier,region. Repeatable.",
+            help="Segment by a column, or by folder; crossed: tier,region. Repeatable.",
             rich_help_panel=FIRST,
         ),
     ] = None,

@@ -137,7 +137,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             id.
         on: The column of ids in that table; by default named as in the release.
         by: Columns to segment by, published or joined. Several in one entry are crossed: `["tier",
-            "tier,region"]`.
+            "tier,region"]`. Several folders can be segmented by "folder".
         adjust: Columns, published or joined, measured before treatment, to adjust for (CUPED):
             numbers or categories. Adjusted effects are listed next to the others, and `to_report`
             marks which of the two to report.

@@ -73,21 +73,21 @@ class ColumnCounts(NamedTuple):
             yield self.groups[places], self.responses[places], self.counts[places]
 
 
-class _ResponseSet:
-    """A set of responses, with the least and the largest probability that any category gives it.
+class _ResponseSets:
+    """Sets of responses, with the least and the largest probability that any category gives each.
 
     Args:
-        chosen: Which responses are in it; axes `[group, response]`.
+        chosen: Which responses are in each set; axes `[set, group, response]`.
         transition: The channel; axes `[group, response, category]`.
     """
 
     def __init__(self, chosen: BoolArray, transition: FloatArray) -> None:
-        probs = np.where(chosen[..., np.newaxis], transition, 0.0).sum(axis=1)
-        self._chosen = np.broadcast_to(chosen, transition.shape[:2])
-        self._low, self._high = probs.min(-1), probs.max(-1)  # [group]
+        probs = np.einsum("sgr,grc->sgc", chosen, transition)
+        self._chosen = np.broadcast_to(chosen, (len(chosen), *transition.shape[:2]))
+        self._low, self._high = probs.min(-1), probs.max(-1)  # [set, group]
 
     def surprise(self, found: _Responses) -> float:
-        """−log of a bound of how likely so many, or so few, responses of the set are.
+        """The most of any set: −log of a bound of how likely so many, or so few, responses are.
 
         Chernoff's bound for independent draws with probabilities of mean p: exp(−n·KL(share, p)).
         """
@@ -95,13 +95,13 @@ class _ResponseSet:
 
         groups, responses, counts = found
         n_rows = counts.sum()
-        share = (counts * self._chosen[groups, responses]).sum() / n_rows
-        low, high = (counts @ each[groups] / n_rows for each in (self._low, self._high))
-        if low <= share <= high:
-            return 0.0
-        prob = low if share < low else high
-        divergence = rel_entr(share, prob) + rel_entr(1 - share, 1 - prob)  # infinite if impossible
-        return float(n_rows * divergence - math.log(2))
+        shares = self._chosen[:, groups, responses] @ counts / n_rows
+        low, high = (each[:, groups] @ counts / n_rows for each in (self._low, self._high))
+        nearest = np.clip(shares, low, high)
+        # Infinite if it is impossible.
+        divergences = rel_entr(shares, nearest) + rel_entr(1 - shares, 1 - nearest)
+        outside = (shares < low) | (shares > high)
+        return float(np.where(outside, n_rows * divergences - math.log(2), 0.0).max())
 
 
 def check_leaks(
@@ -138,21 +138,22 @@ def leak_surprises(column: ColumnCounts, channel: Channel, n_metrics: int) -> li
     """
     transition = channel.transition()  # [group, response, category]
     n_responses = transition.shape[1]
-    halves = [
-        _ResponseSet(values > cut, transition)
+    chosen = [
+        np.broadcast_to(values > cut, transition.shape[:2])
         for values in map(channel.decode, range(n_metrics))
         for cut in _thresholds(values)
     ]
+    halves = _ResponseSets(np.stack(chosen), transition) if chosen else None
     totals = np.bincount(column.responses, column.counts, n_responses)
     found = []
     for each in column.by_value():
         _, responses, counts = each
         mine = np.bincount(responses, counts, n_responses)
         more = mine / mine.sum() > totals / totals.sum()
-        numbered = _ResponseSet(more[np.newaxis], transition)
-        surprise = numbered.surprise(each) - math.log(2) * n_responses
-        if halves:
-            surprise = max(surprise, max(h.surprise(each) for h in halves) - math.log(len(halves)))
+        same = np.broadcast_to(more, (1, *transition.shape[:2]))
+        surprise = _ResponseSets(same, transition).surprise(each) - math.log(2) * n_responses
+        if halves is not None:
+            surprise = max(surprise, halves.surprise(each) - math.log(len(chosen)))
         found.append(surprise - math.log(2))  # two ways to choose sets
     return found
 

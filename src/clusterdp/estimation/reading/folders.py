@@ -23,11 +23,12 @@ from clusterdp.estimation.effects.effect import Segment
 from clusterdp.estimation.reading.covariates import RowsBySegment
 from clusterdp.estimation.reading.profiles import Profiles, ResponseCounts
 from clusterdp.estimation.reading.request import EstimateRequest
-from clusterdp.estimation.reading.rows import read_table
+from clusterdp.estimation.reading.rows import open_segments, read_table
 from clusterdp.estimation.reading.segments import CrossedCounts, RowCounts, read_rows
 from clusterdp.outcomes.number import Number
 from clusterdp.published.release import Release
 from clusterdp.published.rows import n_outputs, released_row_errors, scan_units
+from clusterdp.rows.frames import column_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -245,7 +246,16 @@ def _with_own_tables(
     import polars as pl
 
     first, unit = releases[0], releases[0].columns.unit
-    table = read_table(first, whole.table, whole.on, requests[0].used)
+    mine = whole.table
+    if isinstance(mine, str | os.PathLike):
+        mine = open_segments(os.fspath(mine), whole.on or unit)
+    by_folder = any(FOLDER in one for one in whole.dimensions)
+    if by_folder and FOLDER in column_names(mine, "segments"):
+        raise DataError(
+            f"The segments table has a column {FOLDER!r}, which is what several folders are "
+            "segmented by. Fix: rename it."
+        )
+    table = read_table(first, mine, whole.on, requests[0].used)
     ids = ids.rename({_ID: unit})
     if table.schema[unit] != ids.schema[unit] and table.schema[unit].is_integer():
         ids = ids.with_columns(column(unit).cast(table.schema[unit], strict=False))
@@ -306,14 +316,17 @@ def _joined_rows(
         for dimension in whole.dimensions
         for segment, where in _segments(names, every, dimension).items()
     ]
+    parts = [one.parts for one in every]
     counts = [
-        (segment, joined([(place, every[place].parts[index][1]) for place, index in where]))
+        (segment, joined([(place, parts[place][index][1]) for place, index in where]))
         for segment, where in segments
     ]
     without = [
-        (dimension, joined([(place, dict(one.without)[dimension]) for place, one in known]))
+        (
+            dimension,
+            joined([(place, dict(one.without)[dimension]) for place, one in enumerate(every)]),
+        )
         for dimension in dict(every[0].without)
-        for known in [list(enumerate(every))]
     ]
     has_crossed = bool(every[0].crossed)
     covariates = [one.covariates for one in every if one.covariates is not None]
@@ -356,6 +369,8 @@ def _merged(orders: Sequence[Sequence[Segment]]) -> list[Segment]:
     found: list[Segment] = []
     for order in orders:
         there = set(found)
+        if there.issuperset(order):
+            continue
         place = 0 if there & set(order) else len(found)
         for segment in order:
             if segment in there:

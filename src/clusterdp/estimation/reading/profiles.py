@@ -230,11 +230,13 @@ class ProfiledRows:
     @staticmethod
     def count(table: pl.DataFrame) -> ResponseCounts:
         """Counts by profile and response, in their order, from a table with both."""
-        import polars as pl
-
-        counts = table.group_by(PROFILE, RESPONSE).agg(pl.col(COUNT).sum())
-        counts = counts.sort(PROFILE, RESPONSE)
-        return ResponseCounts(*(counts[name].to_numpy() for name in (PROFILE, RESPONSE, COUNT)))
+        profiles, responses, counts = (
+            table[name].to_numpy().astype(np.int64) for name in (PROFILE, RESPONSE, COUNT)
+        )
+        n_responses = int(responses.max(initial=0)) + 1
+        keys, places = np.unique(profiles * n_responses + responses, return_inverse=True)
+        sums = np.bincount(places, counts, len(keys)).astype(np.int64)
+        return ResponseCounts(keys // n_responses, keys % n_responses, sums)
 
     def _parts(self, table: pl.DataFrame) -> list[IntArray]:
         """Cell, fold and groups of each row; the fold is 0 where there is one."""
