@@ -256,3 +256,13 @@ def test_groups_that_are_all_too_small_are_rejected(
     experiment = make_experiment(tmp_path, rng)
     with pytest.raises(DataError, match="has fewer than 20 units in some arm"):
         experiment.ask(segments=experiment.labels.with_columns(tier=pl.format("{}", "user")))
+
+
+def test_of_many_groups_the_largest_are_shown(tmp_path: Path, rng: np.random.Generator) -> None:
+    experiment = make_experiment(tmp_path, rng, 6000)
+    many = experiment.labels.with_columns(tier=(pl.col("user") % 30).cast(pl.String))
+    asked = experiment.ask(segments=many, metrics="visit")
+    (table,) = asked.forecast.tables([0.2], "units")
+    assert "the 20 largest of 30 groups" in table.title
+    assert len(table.rows) == 1 + 20
+    assert len(asked.to_dict()["expected"]["0.2"]) == 30

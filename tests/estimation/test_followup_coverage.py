@@ -39,4 +39,4 @@ def test_short_intervals_would_be_found() -> None:
     """Planted: intervals half as long cover two times in three, and so many are never enough."""
     share = 2 * stats.norm.cdf(stats.norm.isf(0.025) / 2) - 1
     for n_intervals in (50, 120):
-        assert stats.binom.cdf(least(n_intervals) * n_intervals, n_intervals, share) > 0.85
+        assert stats.binom.cdf(least(n_intervals) * n_intervals, n_intervals, share) > 0.75

@@ -79,7 +79,7 @@ class AnswerPreview:
         pairs = [
             ("Asked", f"{', '.join(held['dimensions'])} of {held['n_labeled']:,} {held['units']}"),
             ("Metrics", ", ".join(held["metrics"])),
-            ("Public", "group sizes by arm, and a keyed checksum of the labels; no labels"),
+            ("Public", "names of groups and their sizes by arm; ids and labels only as a checksum"),
             ("Protected", f"{', '.join(held['outcomes'])}: {held['privacy']['budget']}"),
             ("", held["privacy"]["short"]),
             ("Budget", held["budget"]["in_short"]),

@@ -62,7 +62,7 @@ def answer_usage(view: FolderView) -> Section:
     )
     label = "clusterdp: effects in the groups, by rows of the release and these totals"
     text = (
-        "Labels are not in this folder. The analyst's follow-up has them, and the key of the "
-        "checksums that the manifest holds."
+        "Which unit has which label is not in this folder. The analyst's follow-up has that, and "
+        "the key of the checksums in the manifest."
     )
     return Section("Use it", [Code(label, commands, "sh"), Paragraph(text)], "use")

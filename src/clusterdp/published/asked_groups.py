@@ -18,7 +18,7 @@ from clusterdp.errors import DataError, ParameterError
 from clusterdp.mechanisms.catalogue import answering
 from clusterdp.precision.closed_form import arm_cells, published_noise
 from clusterdp.precision.forecast import Forecast
-from clusterdp.precision.visible import shown_metrics
+from clusterdp.precision.visible import short_name, shown_metrics
 from clusterdp.published.contents import release_scenarios, row_noise
 from clusterdp.published.rows import collect_rows, scan_units
 from clusterdp.rows.value_codes import ValueCodes
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # Groups with fewer units in some arm are pooled: no effect is seen there.
 LEAST_UNITS = 20
+# Of more groups than this, the largest are shown.
+_MOST_SHOWN = 20
 
 
 class AskedGroups(NamedTuple):
@@ -294,21 +296,24 @@ class AnswerForecast:
     def tables(self, epsilons: Sequence[float], units: str) -> list[Table]:
         """Standard errors of effects in groups, metric by metric: now, and with an answer."""
         now, *answered = [self.predictions(one) for one in (None, *epsilons)]
-        found = []
+        found, named = [], list(enumerate(self.groups))
+        largest = sorted(named, key=lambda one: -one[1][2])[:_MOST_SHOWN]
+        shown = sorted(largest, key=lambda one: one[0])
+        of = f", the {len(shown)} largest of {len(named)} groups" * (len(shown) < len(named))
         for number, (_, metric) in enumerate(self.metrics):
             rows = [
                 ("", units, "now", *(f"ε = {one:g}" for one in epsilons), "no privacy"),
                 *(
                     (
-                        name,
+                        short_name(name),
                         f"{size:,}",
                         *(metric.change(one[number][place].std_error) for one in (now, *answered)),
                         metric.change(now[number][place].sampling_std_error),
                     )
-                    for place, (_, name, size) in enumerate(self.groups)
+                    for place, (_, name, size) in shown
                 ),
             ]
-            found.append(Table(f"SE of effects on {metric.name}", rows))
+            found.append(Table(f"SE of effects on {metric.name}{of}", rows))
         return found
 
 

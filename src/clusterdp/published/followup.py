@@ -4,8 +4,9 @@ followup.json     which release it is about, what is asked for, why, and a key
 labels.parquet    the ids of a release with a label in each dimension
 README.md         what it is, in plain words
 
-The owner sees all of it. An answer has sizes of groups and a keyed checksum of the labels. Who has
-the follow-up has the key, so the labels of an estimate can be compared with those of its answer.
+The owner sees all of it. An answer has names and sizes of groups, and a keyed checksum of the
+labels. Who has the follow-up has the key, so the labels of an estimate can be compared with those of
+its answer.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def _document(asked: FollowUp, labels: pl.DataFrame, unit: str) -> Document:
     )
     owner = (
         "The owner answers it with a part of the privacy budget. The answer has totals of groups "
-        "and arms with noise, the sizes of groups, and a keyed checksum of the labels."
+        "and arms with noise, names and sizes of groups, and a keyed checksum of the labels."
     )
     analyst = (
         f"Keep this folder: {code('clusterdp estimate')} compares the labels with the answer's "

@@ -20,7 +20,7 @@ NOT_ASKED = "(not asked)"
 
 
 class Answers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which follow-up a folder answers. Labels are the analyst's: they are not in it.
+    """Which follow-up a folder answers. It has names of groups, not who is in them.
 
     Attributes:
         release: The release that the follow-up is about, by the checksum of its manifest.

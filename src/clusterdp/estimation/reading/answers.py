@@ -82,7 +82,7 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
         use: What is used of a release; answers are no rows.
 
     Raises:
-        ParameterError: If rows alone are used, there are none, or a follow-up is not at hand.
+        ParameterError: If rows alone are used or lacking, or a follow-up is not at hand.
         FormatError: If a folder is not what it should be.
         DataError: If an answer is about another release, or labels are not those it was given.
     """
