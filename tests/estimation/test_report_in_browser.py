@@ -99,6 +99,10 @@ def test_a_notebook_shows_columns_side_by_side(kind: str, browser: Browser, tmp_
             assert page.locator("table:visible thead").first.locator("th").count() <= 6
         page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
         assert page.locator("td, th").evaluate_all(over) == 0
+        wider = "tables => tables.map(table => table.scrollWidth - table.clientWidth)"
+        assert set(page.locator(".forest").evaluate_all(wider)) == {0}
+        sizes = "all => all.map(one => one.getBoundingClientRect().width)"
+        assert min(page.locator(".forest svg").evaluate_all(sizes)) >= 150
         widths = page.locator("svg.chart").evaluate_all(
             "all => all.map(one => one.getBoundingClientRect().width)"
         )
