@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 # Takes the number of rows, or of other things, that were done since it was last called.
 RowsDone = Callable[[int], None]
@@ -47,3 +51,38 @@ class NoProgress:
     def stage(self, name: str, n_rows: int) -> RowsDone:  # noqa: ARG002 - a protocol
         """Start a stage that nobody watches."""
         return no_progress
+
+
+class Bars:
+    """Progress bars on a terminal, from the first stage on: before that there may be a question."""
+
+    def __init__(self, bars: RichProgress) -> None:
+        self._bars = bars
+
+    def stage(self, name: str, n_rows: int) -> RowsDone:
+        """Start a bar; returns what to call with rows done."""
+        self._bars.start()
+        task = self._bars.add_task(name, total=n_rows or None)
+        return lambda done: self._bars.advance(task, done)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Progress bars on a terminal, silence elsewhere."""
+    if not sys.stderr.isatty():
+        yield NoProgress()
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeRemainingColumn(),
+    )
+    bars = rich.Progress(*columns, console=Console(stderr=True), transient=True)
+    try:
+        yield Bars(bars)
+    finally:
+        bars.stop()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterdp._progress import progress_bars
 from clusterdp.cli.console import (
     FIRST,
     REFUSED,
@@ -17,7 +18,6 @@ from clusterdp.cli.console import (
     print_json,
     print_line,
     print_text,
-    progress_bars,
     reported_errors,
 )
 from clusterdp.cli.ledger import ask_passphrase

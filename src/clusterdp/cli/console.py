@@ -20,18 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from clusterdp._progress import NoProgress
 from clusterdp._text import is_plain, plain_text
 from clusterdp.document.text import terminal_width, wrapped
 from clusterdp.errors import ClusterDPError, OutputError, OwnerNotice
-from clusterdp.spec.file_terms import in_command_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from rich.progress import Progress as RichProgress
-
-    from clusterdp._progress import Progress
+    from collections.abc import Iterable, Iterator
 
 
 # Exit codes that scripts can rely on; anything else that goes wrong is a bug and exits with 1.
@@ -145,6 +139,8 @@ def print_error(message: str, undone: Iterable[str] = ()) -> None:
         message: What went wrong, with options as Python and the command line have them.
         undone: What was not done.
     """
+    from clusterdp.spec.file_terms import in_command_terms  # only errors need it
+
     text = in_command_terms(plain_text(message, "\n").strip())
     first, *rest = re.split(r"(?<=[.?!]) +(?=[A-Z])|\n+", text)
     wrong, *fix = re.split(_FIX, first.removesuffix("."), maxsplit=1)
@@ -283,41 +279,6 @@ def check_place(path: Path) -> None:
         raise OutputError(f"cannot write {path}: there is no folder {path.parent}; make it first")
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder; name a file")
-
-
-class Bars:
-    """Progress bars on a terminal, from the first stage on: before that there may be a question."""
-
-    def __init__(self, bars: RichProgress) -> None:
-        self._bars = bars
-
-    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
-        """Start a bar; returns what to call with rows done."""
-        self._bars.start()
-        task = self._bars.add_task(name, total=n_rows or None)
-        return lambda done: self._bars.advance(task, done)
-
-
-@contextmanager
-def progress_bars() -> Iterator[Progress]:
-    """Progress bars on a terminal, silence elsewhere."""
-    if not sys.stderr.isatty():
-        yield NoProgress()
-        return
-    from rich import progress as rich
-    from rich.console import Console
-
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
-        rich.TimeRemainingColumn(),
-    )
-    bars = rich.Progress(*columns, console=Console(stderr=True), transient=True)
-    try:
-        yield Bars(bars)
-    finally:
-        bars.stop()
 
 
 Folder = Annotated[

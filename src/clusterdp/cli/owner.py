@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 import typer
 
+from clusterdp._progress import progress_bars
 from clusterdp.cli.console import (
     FIRST,
     REFUSED,
@@ -33,7 +34,6 @@ from clusterdp.cli.console import (
     print_screen,
     print_sentences,
     print_text,
-    progress_bars,
     reported_errors,
 )
 from clusterdp.cli.ledger import ask_passphrase

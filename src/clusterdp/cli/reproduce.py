@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from clusterdp.cli.console import print_line, print_text, progress_bars, reported_errors
+from clusterdp._progress import progress_bars
+from clusterdp.cli.console import print_line, print_text, reported_errors
 from clusterdp.document.model import Facts
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import ParameterError

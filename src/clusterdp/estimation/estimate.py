@@ -63,7 +63,6 @@ from clusterdp.estimation.metrics.sample_ratio import (
 )
 from clusterdp.estimation.opened import ReadFolders
 from clusterdp.estimation.reading import segments as cutting
-from clusterdp.estimation.reading.answers import Answered, folder_paths, with_answers
 from clusterdp.estimation.reading.clusters import ClusterInversion
 from clusterdp.estimation.reading.folders import FOLDER
 from clusterdp.estimation.reading.request import (
@@ -167,8 +166,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     given = dict(locals())
     if isinstance(segments, str | os.PathLike):
         given["segments"] = file_name(segments)
-    for name, places in (("answers", answers), ("followups", followups)):
-        given[name] = [file_name(one) for one in folder_paths(name, places)] or None
     for name, choices in _CHOICES.items():
         if given[name] not in choices:
             first, second = choices[:2]
@@ -180,32 +177,38 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     folders = ReadFolders.open(release)
     release = folders.releases[0]
     covariates = parse_column_names("adjust", adjust)
-    asked = Answered(release, segments, (), [])
-    if answers:
+    groups, of_answers = (), list[Note]()
+    if answers or followups:
+        from clusterdp.estimation.reading import answers as later  # few estimates have any
+
+        for name, places in (("answers", answers), ("followups", followups)):
+            given[name] = [file_name(one) for one in later.folder_paths(name, places)] or None
         used = [*dimension_columns(parse_dimensions(by, release)), *covariates]
         used += [exposure] if exposure else []
-        asked = with_answers(folders.only(), answers, followups, segments, on, used, use=use)
-        folders, on = ReadFolders(folders.names, [asked.release]), None
+        release, segments, groups, of_answers = later.with_answers(
+            folders.only(), answers, followups, segments, on, used, use=use
+        )
+        folders, on = ReadFolders(folders.names, [release]), None
     which = parse_look(look, anytime, sum(one.layout.n_units for one in folders.releases))
     folders.ask(
         EstimateRequest(
-            layout=asked.release.layout,
+            layout=release.layout,
             estimator=estimator,
             use_sums=use == "everything",
             fold=fold,
             level=nominal_level(which, level),
-            table=asked.table,
+            table=segments,
             on=on,
             differences=differences,
             covariates=covariates,
-            groups=asked.groups,
+            groups=groups,
             by_precision=folder_weights == "precision",
         ),
         by=by,
         control=control,
         exposure=exposure,
     )
-    release, request = asked.release, folders.request
+    request = folders.request
     ratio_notes = folders.share_notes(shares)
     estimators = parse_metrics(metrics, [question.space for question in release.questions])
     if release.units is not None:
@@ -231,7 +234,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     notes += [*scope_notes(request), *folders.notes(lambda one: _scope_notes(one, shown))]
     notes += between_notes(effects, FOLDER)
     notes += look_notes(which, level, len(folders.names), has_tests=bool(found.tests))
-    notes += asked.notes
+    notes += of_answers
     sorted_by_weight = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),

@@ -16,7 +16,7 @@ from clusterdp.estimation.reading.clusters import PUBLIC_CLUSTERS, ClusterInvers
 from clusterdp.estimation.reading.folders import (
     FOLDER,
     check_folders,
-    clip_notes,
+    clip_texts,
     folder_names,
     joined_layout,
     matching_questions,
@@ -206,7 +206,7 @@ class ReadFolders:
         found = self.named([of_release(one) for one in self.releases])
         if self.is_one:
             return found
-        clips = [Note(text, Weight.SCOPE) for text in clip_notes(self._named, self.releases)]
+        clips = [Note(text, Weight.SCOPE) for text in clip_texts(self._named, self.releases)]
         epsilons = [one.guarantee.epsilon for one in self.releases]
         how = "the precision of its effect" if self.request.by_precision else "its units"
         texts = [f"{len(self.names)} folders about different units: each counts by {how}."]

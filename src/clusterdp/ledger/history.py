@@ -286,3 +286,8 @@ def _is_valid(entry: Entry) -> bool:
     except (ClusterDPError, msgspec.ValidationError, LookupError, TypeError, ValueError):
         return False
     return True
+
+
+def populations_of(releases: Sequence[ReleaseRecord]) -> list[str]:
+    """The populations that releases are about, each once."""
+    return list(dict.fromkeys(one.population for one in releases))

@@ -25,6 +25,7 @@ from clusterdp.ledger.history import (
     describe_opening,
     find_problems,
     format_problem,
+    populations_of,
     read_releases,
     refuse_answered,
 )
@@ -170,7 +171,7 @@ class Ledger:
     def balances(self) -> list[Balance]:
         """The balance of every population."""
         releases = self.releases()
-        return [self._balance(name, releases) for name in _populations(releases)]
+        return [self._balance(name, releases) for name in populations_of(releases)]
 
     def balance(self, population: str) -> Balance:
         """The balance of one population."""
@@ -461,12 +462,8 @@ class Ledger:
         return f"close it with: {ending_command('close', release_id, str(self))}"
 
 
-def _populations(releases: Sequence[ReleaseRecord]) -> list[str]:
-    return list(dict.fromkeys(one.population for one in releases))
-
-
 def _check_population(name: str, releases: Sequence[ReleaseRecord], *, confirmed: bool) -> None:
-    problem = population_problem(name, _populations(releases), confirmed=confirmed)
+    problem = population_problem(name, populations_of(releases), confirmed=confirmed)
     if problem:
         raise LedgerError(problem)
 

@@ -270,6 +270,24 @@ def _reason(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, .
     return f"{why} ε is balanced between {', '.join(most)} and {last}."
 
 
+# What ε is spent on, and what for.
+_SPENT_ON = {
+    "rows": "rows (any segment later)",
+    "totals": "arm totals (overall effect)",
+    "sums": "cluster totals (effects across clusters)",
+    "counts": "noisy counts of outcomes",
+    "contrasts": "differences between arms in each cluster",
+    "pilot": "pilot histogram (finds the range)",
+    "labels": "noisy clusters",
+}
+
+
+def spent_on(label: str) -> str:
+    """What a part of ε is spent on, and what for."""
+    kind, _, columns = label.partition(" by ")
+    return f"totals by {columns} (its groups)" if columns else _SPENT_ON.get(kind, kind)
+
+
 def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
     """Where ε goes: shares of the whole, by what they are spent on; breakdowns are always named."""
     spent = {one.label: float(one.loss()[0].loss) for one in mechanism.noisy}

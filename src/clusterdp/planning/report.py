@@ -9,7 +9,7 @@ from clusterdp._text import counted, percent, plural
 from clusterdp.document.model import Facts, Paragraph, Section, Table, as_notes
 from clusterdp.mechanisms.draw import Question, disclosure_notes
 from clusterdp.planning.advice import gap_notes, pilot_range_notes
-from clusterdp.planning.compare import budget
+from clusterdp.planning.compare import budget, spent_on
 from clusterdp.planning.decide import asked_in_words, assumed_in_words
 from clusterdp.precision.visible import (
     SEGMENTS,
@@ -47,22 +47,6 @@ if TYPE_CHECKING:
 
 # A share of ε that serves nobody.
 _NEXT_TO_NOTHING = 0.02
-# What ε is spent on, and what for.
-_SPENT_ON = {
-    "rows": "rows (any segment later)",
-    "totals": "arm totals (overall effect)",
-    "sums": "cluster totals (effects across clusters)",
-    "counts": "noisy counts of outcomes",
-    "contrasts": "differences between arms in each cluster",
-    "pilot": "pilot histogram (finds the range)",
-    "labels": "noisy clusters",
-}
-
-
-def spent_on(label: str) -> str:
-    """What a part of ε is spent on, and what for."""
-    kind, _, columns = label.partition(" by ")
-    return f"totals by {columns} (its groups)" if columns else _SPENT_ON.get(kind, kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -23,17 +23,14 @@ from clusterdp.document.model import (
     Paragraph,
     Section,
     Table,
-    as_notes,
     code,
     in_code,
     strong,
 )
-from clusterdp.outcomes.declaration import parse_space
 from clusterdp.precision.forecast import UNSEEN
 from clusterdp.precision.visible import visible_rows
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.published._answer_sections import (
-    answer_facts,
     answer_introduction,
     answer_usage,
 )
@@ -53,8 +50,6 @@ from clusterdp.published.contents import (
     question_texts,
 )
 from clusterdp.published.manifest import arms_in_words, title_of, what_is_public
-from clusterdp.published.notes import joined_texts
-from clusterdp.spec.columns import RESPONSE
 from clusterdp.spec.provenance import Provenance, provenance_pairs
 from clusterdp.storage.folder import CELLS, ERRATA, PILOT
 
@@ -426,91 +421,3 @@ ANSWER_SECTIONS = (
     citation,
     contents,
 )
-
-
-def overview(view: FolderView) -> list[Part]:
-    """What a folder is, in short, for terminals and notebooks."""
-    manifest, terms = view.manifest, view.manifest.terms
-    columns, about = manifest.named_columns, manifest.provenance
-    day = f", published {about.released_on}" if about.released_on else ""
-    what = about.title or f"{', '.join(terms.outcome_names)}: a randomized experiment"
-    what = title_of(manifest) if manifest.answers else what
-    arms = ", ".join(
-        f"{arm} = control" if arm == str(manifest.control) else arm
-        for arm in arms_in_words(manifest)
-    )
-    clusters = ""
-    if manifest.n_clusters:
-        clusters = f", {counted(manifest.n_clusters, 'cluster')} ({manifest.columns.cluster})"
-    size = (
-        f"{counted(manifest.n_units, about.unit)} ({manifest.columns.unit}), "
-        f"{counted(len(manifest.arms), 'arm')} ({manifest.columns.arm}: {arms}){clusters}"
-    )
-    published = columns.published if terms.releases_rows else columns.cell
-    private = [*columns.debiased, RESPONSE, *([columns.cluster] if manifest.labels else [])]
-    pairs = [
-        ("Public", ", ".join(name for name in published if name not in private)),
-        ("Randomized", ", ".join(name for name in published if name in private)),
-        ("Privacy", str(terms.guarantee.statement(about.unit))),
-        *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
-    ]
-    shown = Facts([(name, text) for name, text in pairs if text])
-    return [
-        Paragraph(f"{what}{day}"),
-        Paragraph(size),
-        view.mde() if manifest.answers is None else answer_facts(manifest),
-        shown,
-        *as_notes(joined_texts(view.remarks)),
-    ]
-
-
-def particulars(view: FolderView) -> list[Part | Section]:
-    """What reviewers ask for: outcomes, mechanisms, breakdowns, files."""
-    manifest, terms = view.manifest, view.manifest.terms
-    declared = [question.outcomes.declared for question in manifest.questions]
-    outcomes = [one for each in declared for one in each.outcomes]
-    values = [
-        f"{parse_space(one.space).in_words}{', or missing' * one.may_be_missing}"
-        for one in outcomes
-    ]
-    private = "" if terms.labels is None else f"{terms.labels.guarantee().epsilon:g}"
-    breakdowns = [
-        f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
-        for one in manifest.breakdowns
-    ]
-    files = (f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items())
-    pairs = [
-        *(("Outcome", f"{one.name}: {told}") for one, told in zip(outcomes, values, strict=True)),
-        *(("Constraint", text) for each in declared for text in each.constraints),
-        *(("Metric", text) for each in declared for text in each.metrics),
-        ("Private clusters", private and f"take {private} of ε = {manifest.guarantee.epsilon:g}"),
-        *_mechanism_facts(manifest),
-        *(("Breakdown", text) for text in breakdowns),
-        ("Folds", str(manifest.folds) if manifest.folds > 1 else ""),
-        ("Files", ", ".join(files)),
-        ("Written by", manifest.software),
-    ]
-    told = Facts([(name, text) for name, text in pairs if text])
-    # The headings of a page say what its tables say; here they are next to each other.
-    shown = visible_effects(view).parts[1:]
-    parts = [Section("", one.parts) if isinstance(one, Section) else one for one in shown]
-    return [told] if manifest.answers else [told, *parts]
-
-
-def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """The mechanism of each question; where there are several, with its outcomes and its share."""
-    for question, space in zip(manifest.questions, manifest.terms.spaces, strict=True):
-        mechanism = question.mechanism
-        numbers = mechanism.parameters(space).items()
-        whole = f"{mechanism.name} ({', '.join(f'{name} {value:.6g}' for name, value in numbers)})"
-        of = f"{mechanism.asked_share:.1%} of {manifest.provenance.units}"
-        asked = f"{', '.join(question.names)}: asked of {of}"
-        is_only = len(manifest.questions) == 1
-        yield ("Mechanism", whole) if is_only else ("Question", f"{asked}, {whole}")
-
-
-def _size(n_bytes: int) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.1f} {unit}"
-    return f"{n_bytes} bytes"

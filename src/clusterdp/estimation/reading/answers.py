@@ -19,7 +19,7 @@ from clusterdp.errors import DataError, FormatError, ParameterError
 from clusterdp.estimation.effects.effect import Use
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.reading.rows import read_table
-from clusterdp.privacy.composition import basic_composition
+from clusterdp.privacy.accounting import basic_composition
 from clusterdp.published.folder import read_release
 from clusterdp.published.followup import (
     CROSSED,
@@ -97,6 +97,11 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
             "(--answer) or use (--rows-only)."
         )
     places = folder_paths("answers", answers)
+    if not places:
+        raise ParameterError(
+            "Follow-ups were given without an answer. Fix: give the answers (--answer FOLDER), or "
+            "leave out followups (--followup)."
+        )
     known = _known_followups(places, followups)
     labels: dict[str, pl.DataFrame] = {}
     layout, questions = release.layout, list(release.questions)

@@ -115,7 +115,7 @@ def _other_outcome(name: str, mine: Any, other: Any) -> str | None:
     return None if one == another else f"{name} is {another} in one and {one} in the other."
 
 
-def clip_notes(names: Sequence[str], releases: Sequence[Release]) -> list[str]:
+def clip_texts(names: Sequence[str], releases: Sequence[Release]) -> list[str]:
     """What to say of numbers that folders clip to different ranges."""
     found = []
     spaces = [{} for _ in releases]  # type: list[dict[str, Any]]
