@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import pickle
 from functools import cache
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from bench.release_draws import (
 )
 
 import clusterdp as cdp
+from clusterdp.cells.layout import Layout
 from clusterdp.estimation.means.arms import ArmMeans, GroupScores
 
 if TYPE_CHECKING:
@@ -278,11 +278,11 @@ def test_slopes_explain_no_more_than_the_whole_variance(rng: np.random.Generator
 
 def test_one_arm_makes_up_for_what_slopes_of_the_other_explain_too_much() -> None:
     zeros = np.zeros(2)
-    layout = SimpleNamespace(control=0, treatments=(1,))
+    layout = Layout(clusters=(0,), arms=(0, 1), control=0, sizes=np.array([[9, 9]]))
     plain = ArmMeans(zeros, np.array([1.0, 2.0]), zeros, np.full(2, 1e6), zeros, zeros)
     for sampling, expected in (((-0.2, 0.3), 1.0), ((0.1, 2.0), 2.1)):
         found = plain._replace(sampling=np.array(sampling)).explained(plain, np.array([0.5, 0.75]))
-        assert found.effects(layout).variances == pytest.approx([expected])  # type: ignore[arg-type]  # all it asks for
+        assert found.effects(layout).variances == pytest.approx([expected])
 
 
 @pytest.mark.parametrize(
