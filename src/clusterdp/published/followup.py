@@ -5,8 +5,8 @@ labels.parquet    the ids of a release with a label in each dimension
 README.md         what it is, in plain words
 
 The owner sees all of it. An answer has names and sizes of groups, and a keyed checksum of the
-labels. Who has the follow-up has the key, so the labels of an estimate can be compared with those of
-its answer.
+labels. Who has the follow-up has the key, so the labels of an estimate can be compared with
+those of its answer.
 """
 
 from __future__ import annotations
