@@ -89,7 +89,7 @@ def test_a_refused_table_gives_its_budget_back(
     assert refused.exit_code == 2
     assert "has values outside the allowed values" in refused.stderr
     assert shown(where)["populations"] == []
-    monkeypatch.setattr(job, "_SMALL_TABLE", 0)
+    monkeypatch.setattr(job, "FEW_ROWS", 0)
     refused = spend(path, tmp_path / "out", where)
     assert refused.exit_code == 2
     assert "has values outside the allowed values" in refused.stderr
