@@ -266,3 +266,36 @@ def test_of_many_groups_the_largest_are_shown(tmp_path: Path, rng: np.random.Gen
     assert "the 20 largest of 30 groups" in table.title
     assert len(table.rows) == 1 + 20
     assert len(asked.to_dict()["expected"]["0.2"]) == 30
+
+
+def test_a_published_column_can_be_asked_about(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Its labels come from the follow-up then: the fold in which they were found has none."""
+    table = draw_table(rng, 4000)
+    ledger = cdp.Ledger.create(tmp_path / "budget.db", 10)
+    cdp.publish(
+        table.drop("tier", "market"),
+        out=tmp_path / "published",
+        unit="user",
+        arm="treated",
+        outcomes={"visit": "0,1"},
+        passthrough="region",
+        epsilon=2,
+        folds=2,
+        ledger=ledger,
+        population="users",
+    )
+    cdp.ask(tmp_path / "published", by="region", found_in_fold=1, out=tmp_path / "asked")
+    cdp.answer(tmp_path / "asked", table, epsilon=1, ledger=ledger, out=tmp_path / "answer")
+    estimate = cdp.estimate(tmp_path / "published", answers=tmp_path / "answer", by="region")
+    released = pl.read_parquet(tmp_path / "published" / "units.parquet").filter(fold=0)
+    found = {
+        of[0]: one.n_control + one.n_treated for of, one in segments(estimate, "visit").items()
+    }
+    assert found == dict(released.group_by("region").len().iter_rows())
+
+
+def test_private_clusters_cannot_be_asked_about(tmp_path: Path, rng: np.random.Generator) -> None:
+    private: dict[str, Any] = {"private_cluster": 0.5, "labels": "0,1,2", "constraint": None}
+    experiment = make_experiment(tmp_path, rng, **private)
+    with pytest.raises(ParameterError, match="Clusters of this release are private"):
+        experiment.ask()

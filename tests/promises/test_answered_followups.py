@@ -140,6 +140,26 @@ def test_a_killed_answer_is_finished_with_the_same_draw(
     assert experiment.estimate("answer", by="tier").effects
 
 
+def test_an_answer_that_was_closed_stays_spent(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its noise is deleted and was never published. Another one costs again."""
+    experiment.ask()
+
+    def kill(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Reservation, "seal", kill)
+        with pytest.raises(KilledError):
+            experiment.answer()
+    (closed,) = (one for one in experiment.ledger.releases() if one.is_unfinished)
+    experiment.ledger.close(closed.release_id)
+    assert experiment.answer().release_id != closed.release_id
+    assert experiment.spent() == 3.0
+    assert experiment.ledger.verify() == []
+
+
 def test_owners_who_answer_at_once_spend_once(experiment: Experiment) -> None:
     experiment.ask()
     barrier, failed = threading.Barrier(2), list[BaseException]()
