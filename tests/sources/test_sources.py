@@ -146,9 +146,9 @@ def put(column: str, value: object) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 
 REFUSED: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
-    "a third label": (put("visited", "maybe4321"), "have values outside the allowed values"),
-    "an outcome outside": (put("sale", 4321), "have values outside the allowed values"),
-    "a missing outcome": (put("sale", None), "have missing values; declare"),
+    "a third label": (put("visited", "maybe4321"), "has values outside the allowed values"),
+    "an outcome outside": (put("sale", 4321), "has values outside the allowed values"),
+    "a missing outcome": (put("sale", None), "has missing values; declare"),
     "decimal commas": (
         lambda table: put("spend", "43,21")(table.with_columns(pl.col("spend").cast(pl.String))),
         "column 'spend' (outcome) is text and has decimal commas, as in 0,5; declare them",
