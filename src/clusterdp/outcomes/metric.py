@@ -325,7 +325,7 @@ class Constraint:
             if not {1, space.n_steps, *cuts[name]}.issuperset(self.cuts(name, space)):
                 raise ParameterError(
                     f"constraint {str(self)!r} divides the range of {name!r} ({space}) where no "
-                    "metric does; declare its comparison as a metric, too (metric=[...], --metric)"
+                    "metric does; declare the comparison as a metric, too (metric=[...], --metric)"
                 )
 
 

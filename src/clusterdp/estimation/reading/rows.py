@@ -187,7 +187,7 @@ def check_joinable(units: pl.Schema, release: Release, table: pl.DataFrame) -> N
     ):
         raise DataError(
             f"Ids are {_in_words(ours)} in the release and {_in_words(theirs)} in the segments "
-            "table. Fix: convert them in the segments table."
+            "table. Fix: convert one: those of the segments table."
         )
 
 
@@ -195,7 +195,9 @@ def _in_words(kind: pl.DataType) -> str:
     """A type of ids as people call it."""
     import polars as pl
 
-    return "text" if kind == pl.String else "whole numbers" if kind.is_integer() else str(kind)
+    if kind.is_numeric():
+        return "whole numbers" if kind.is_integer() else "decimal numbers"
+    return "text" if kind == pl.String else f"of type {kind}"
 
 
 def join_table(
