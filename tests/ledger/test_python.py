@@ -57,7 +57,7 @@ def test_a_statement_fits_a_terminal(ledger: cdp.Ledger, monkeypatch: pytest.Mon
 
 def test_notebooks_show_tables(ledger: cdp.Ledger) -> None:
     reserve(ledger, 1, "<b>us</b>")
-    html = ledger.show()._repr_html_()
+    html = ledger.show()._repr_html_().replace("\xa0", " ")
     assert "&lt;b&gt;us&lt;/b&gt;" in html
     assert "<b>us" not in html
     assert "<td>unfinished</td>" in html

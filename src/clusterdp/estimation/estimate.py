@@ -177,7 +177,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     folders = ReadFolders.open(release)
     release = folders.releases[0]
     covariates = parse_column_names("adjust", adjust)
-    groups, of_answers = (), list[Note]()
+    groups: tuple[str, ...] = ()
+    of_answers: list[Note] = []
     if answers or followups:
         from clusterdp.estimation.reading import answers as later  # few estimates have any
 
