@@ -408,7 +408,7 @@ REFUSED = {
     "a store without Spark": (
         "t.arrow",
         ("--engine", "local", "--out", "s3a://bucket/x"),
-        "give engine='spark'",
+        "give --engine spark",
     ),
     "another store": ("t.arrow", ("--out", "nosuch://bucket/x"), "cannot write nosuch://bucket/x"),
 }
@@ -524,5 +524,6 @@ def test_without_java_one_sentence_says_what_to_install(home: str | None, tmp_pa
     )
     assert result.returncode == 2
     assert result.stderr.startswith("error: Spark needs Java 17 or newer")
-    (message,) = result.stderr.strip().split("\n\n")
+    message, undone = result.stderr.strip().split("\n\n")
     assert " ".join(message.split()).endswith("or set JAVA_HOME to where it is")
+    assert undone.strip() == "Nothing was published."

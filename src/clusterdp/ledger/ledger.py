@@ -285,10 +285,10 @@ class Ledger:
             followup: That follow-up, by its checksum.
 
         Raises:
-            AnsweredError: If it is answered already, or an answer is unfinished.
             LedgerError: If the cap does not allow it, or the population is new and should not be,
-                or the reverse; if it answers a release that the ledger does not have; or if it
-                could share units with a batch that it does not continue. Nothing is spent then.
+                or the reverse; if it answers a release that the ledger does not have, or a
+                follow-up that has an answer; or if it could share units with a batch that it does
+                not continue. Nothing is spent then.
         """
         guarantee = terms.guarantee
         key = ReleaseKey.from_system()
