@@ -152,7 +152,7 @@ def test_an_arm_of_one_unit_has_no_standard_error(table: pl.DataFrame) -> None:
     estimate = cdp.estimate(released(pair))
     assert np.isnan(estimate.std_error)
     assert any("fewer than 50 units" in note for note in estimate.method)
-    assert "–" in str(estimate)
+    assert "is not reported: an arm has too few units" in str(estimate)
 
 
 def test_unequal_shares_are_pointed_out(table: pl.DataFrame) -> None:

@@ -129,6 +129,23 @@ def estimate_command(
             rich_help_panel=FIRST,
         ),
     ] = None,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC=NUMBER",
+            help="Is the overall effect above this? visit=-0.002: not worse than control by more. "
+            "Repeatable.",
+            rich_help_panel="Method",
+        ),
+    ] = None,
+    equivalence: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC=NUMBER",
+            help="Is the overall effect within ± this? visit=0.002. Repeatable.",
+            rich_help_panel="Method",
+        ),
+    ] = None,
     family: Annotated[
         str,
         typer.Option(
@@ -240,6 +257,8 @@ def estimate_command(
         adjust=parse_names(adjust),
         exposure=exposure,
         differences=differences,  # type: ignore[arg-type]  # it is checked there
+        margins=margin,
+        equivalence=equivalence,
         family=family,
         fold=fold,
         shares=None if shares is None else _parse_shares(shares),

@@ -33,6 +33,7 @@ from clusterdp.estimation.effects.findings import (
 )
 from clusterdp.estimation.effects.intervals import check_level, quantile
 from clusterdp.estimation.effects.looks import nominal_level, parse_look
+from clusterdp.estimation.effects.margins import margin_verdicts, read_margins
 from clusterdp.estimation.effects.notes import (
     Note,
     Weight,
@@ -109,6 +110,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     fold: int | None = None,
     shares: dict[Any, float] | None = None,
     level: float = 0.95,
+    margins: Any = None,
+    equivalence: Any = None,
     folder_weights: Literal["size", "precision"] = "size",
     look: str | None = None,
     anytime: int | None = None,
@@ -151,6 +154,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         shares: The planned share of each arm, for the SRM check; by default as the owner declared
             them.
         level: The confidence level of the intervals that are shown.
+        margins: What overall effects should be above, by metric: `{"visit": -0.002}` asks whether
+            an arm is not worse than control by more, and `0.002` whether it is better by more.
+        equivalence: Which differences do not matter, by metric: `{"visit": 0.002}` asks whether an
+            overall effect lies within ±0.002.
         folder_weights: How several folders count: by "size", their numbers of units, or by
             "precision", the inverse of the variance of each folder's effect.
         look: Which of how many planned looks this is, such as "3/8": intervals and p-values then
@@ -174,6 +181,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     varying = parse_family(family)
+    limits = [read_margins(name, given[name] or ()) for name in ("margins", "equivalence")]
     folders = ReadFolders.open(release)
     release = folders.releases[0]
     covariates = parse_column_names("adjust", adjust)
@@ -239,6 +247,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     sorted_by_weight = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
+        verdicts=margin_verdicts(effects, limits, no_difference, level),
         treatment=release.columns.arm,
         estimator=estimator,
         mechanism=", ".join(dict.fromkeys(one.mechanism_names for one in folders.releases)),

@@ -41,6 +41,7 @@ from clusterdp.estimation.effects.effect import (
     segment_label,
 )
 from clusterdp.estimation.effects.looks import Look
+from clusterdp.estimation.effects.margins import MarginVerdict
 from clusterdp.estimation.effects.notes import DataCheck
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.manifest import plain
@@ -258,6 +259,7 @@ class Findings:
         tests: Heterogeneity tests, where differences were asked for.
         distributions: Of outcomes in every arm, where they were asked for.
         bounds: Lee bounds of overall effects on outcomes that may be missing.
+        verdicts: On overall effects, where margins were given.
         checks: What was checked of the data, with verdicts.
         adjusted_for: The covariates of adjusted effects.
         look: Which of several looks this is; None for one.
@@ -277,6 +279,7 @@ class Findings:
     tests: tuple[SegmentTest, ...] = ()
     distributions: tuple[ArmDistribution, ...] = ()
     bounds: tuple[AttritionBounds, ...] = ()
+    verdicts: tuple[MarginVerdict, ...] = ()
     checks: tuple[DataCheck, ...] = ()
     adjusted_for: tuple[str, ...] = ()
     look: Look | None = None

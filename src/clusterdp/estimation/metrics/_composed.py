@@ -49,7 +49,6 @@ from clusterdp.estimation.effects.effect import FEW_UNITS, Effect
 from clusterdp.estimation.effects.intervals import ArmPair, ArmValue, EffectInterval
 from clusterdp.estimation.effects.notes import Note
 from clusterdp.estimation.means.functions import CategoryFunction, channel_priors
-from clusterdp.estimation.means.pooled import stacked_outputs
 from clusterdp.estimation.means.responses import CellMoments, ResponseValues, read_answers
 from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.weights import CellWeights, arm_variances
@@ -240,6 +239,8 @@ def question_product(
 ) -> ProductBounds:
     """What the rows of a question count as in the product of two functions of its category."""
     if rows.folders:
+        from clusterdp.estimation.means.pooled import stacked_outputs  # of several folders only
+
         pairs = zip(rows.of_folders(above), rows.of_folders(below), strict=True)
         every = [question_product(one, first, second) for (one, first), (_, second) in pairs]
         least = stacked_outputs([one for one, _ in every])

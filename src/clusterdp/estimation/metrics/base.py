@@ -33,7 +33,6 @@ from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means
 from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
-from clusterdp.estimation.means.pooled import pooled_function
 from clusterdp.estimation.means.responses import CellMoments, ProfileSums
 from clusterdp.estimation.means.sums import WeightedSums
 from clusterdp.estimation.means.weights import CellWeights, by_inverse_variance, weigh
@@ -137,6 +136,8 @@ class QuestionRows(NamedTuple):
         """
         if not self.folders:
             return DecodedFunction.from_question(function, self.question, self.request)
+        from clusterdp.estimation.means.pooled import pooled_function  # of several folders only
+
         parts = [rows.decode(own) for rows, own in self.of_folders(function)]
         return pooled_function(parts, [one.request.layout.n_units for one in self.folders])
 

@@ -64,6 +64,7 @@ class Estimate(Findings):
             "heterogeneity_tests": [test.to_dict() for test in self.tests],
             "distributions": [row for one in self.distributions for row in one.to_rows()],
             "lee_bounds": [one.to_dict() for one in self.bounds],
+            "verdicts": [one.to_dict() for one in self.verdicts],
             "adjusted_for": list(self.adjusted_for),
             "family": list(self.family),
             "checks": [check.to_dict() for check in self.checks],

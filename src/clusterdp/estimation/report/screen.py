@@ -150,6 +150,7 @@ def _sentences(estimate: Findings, width: int) -> list[str]:
         sentences.adjusted_sentence(estimate),
         *sentences.heterogeneity_sentences(estimate),
         *sentences.bound_sentences(estimate),
+        *sentences.verdict_sentences(estimate),
     ]
     return [line for text in texts for line in wrapped(text, width)]
 

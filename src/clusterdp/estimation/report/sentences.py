@@ -13,6 +13,7 @@ from clusterdp.estimation.effects.effect import (
     plain_label,
 )
 from clusterdp.estimation.effects.findings import AttritionBounds, Findings, SegmentTest
+from clusterdp.estimation.effects.margins import MarginVerdict
 from clusterdp.estimation.effects.shrinkage import MANY_SEGMENTS
 from clusterdp.estimation.report.tables import (
     MetricNumbers,
@@ -138,7 +139,7 @@ def _correction(effects: Sequence[Effect]) -> str:
     return " after Holm correction" if any(one.family_size > 1 for one in effects) else ""
 
 
-def _name(estimate: Findings, effect: Effect | AttritionBounds) -> str:
+def _name(estimate: Findings, effect: Effect | AttritionBounds | MarginVerdict) -> str:
     arm = f" ({plain_label(effect.of.arm)})" if has_several_arms(estimate) else ""
     return plain_label(effect.of.metric) + arm
 
@@ -314,6 +315,25 @@ def bound_sentences(estimate: Findings) -> list[str]:
         if one.widened:
             text += " They were widened to include the estimated effect."
         texts.append(text)
+    return texts
+
+
+def verdict_sentences(estimate: Findings) -> list[str]:
+    """Verdicts on margins, each in a sentence."""
+    texts = []
+    for one in estimate.verdicts:
+        numbers = MetricNumbers(estimate, one.of.metric)
+        size = numbers.error(abs(one.margin))
+        if one.is_equivalence:
+            found = f"{'equivalent' if one.holds else 'not shown to be equivalent'} to control"
+            found += f" within ±{size}"
+        elif one.margin < 0:
+            found = f"{'not' if one.holds else 'could be'} worse than control by more than {size}"
+        else:
+            found = f"{'better' if one.holds else 'not shown to be better'} than control"
+            found += f" by more than {size}" * bool(one.margin)
+        test = "one-sided " * (not one.is_equivalence)
+        texts.append(f"{_name(estimate, one)}: {found} ({test}{p_text(one.p_value)}).")
     return texts
 
 
