@@ -181,7 +181,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     varying = parse_family(family)
-    limits = [read_margins(name, given[name] or ()) for name in ("margins", "equivalence")]
+    limits = read_margins("margins", margins or ())
+    no_difference = read_margins("equivalence", equivalence or ())
     folders = ReadFolders.open(release)
     release = folders.releases[0]
     covariates = parse_column_names("adjust", adjust)
