@@ -253,4 +253,6 @@ def test_an_effect_is_a_line_and_a_guarantee_has_its_own(table: pl.DataFrame) ->
     first, *_ = repr(estimate).splitlines()
     assert estimate.guarantee is not None
     assert first == "treated = 1 vs 0 (control), 600 units, within markets, ε = 1"
-    assert estimate.guarantee.statement().formal in unescape(estimate.to_html()).replace("\xa0", " ")
+    assert estimate.guarantee.statement().formal in unescape(estimate.to_html()).replace(
+        "\xa0", " "
+    )
