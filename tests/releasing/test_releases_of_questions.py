@@ -271,7 +271,8 @@ def test_a_plan_of_questions_is_carried_out(tmp_path: Path, rng: np.random.Gener
         "question": ["rounds", "visit,sale"],
     }
     plan = cdp.plan(table, **asked)
-    assert re.search(r"Questions +each unit answers one: rounds \d+%, visit, sale \d+%", repr(plan))
+    shown = " ".join(repr(plan).split())
+    assert re.search(r"each unit's row answers one, .* id: rounds \d+%, visit\+sale \d+% ", shown)
     assert plan.report is not None
     review = "\n".join(to_lines(plan.report.review()))
     assert re.search(r"^rounds, asked of \d+% of units$", review, re.MULTILINE)

@@ -126,5 +126,5 @@ def test_bins_hold_some_rows_each() -> None:
 def test_the_notice_names_columns_and_shows_no_value() -> None:
     assert leak_notice("a", ("b",), is_cluster=False) == (
         "passthrough column 'a' almost certainly reveals 'b', a private outcome. Do not share the "
-        "folder: remove the column, and publish again"
+        "folder: remove the column, and publish again, which spends the budget again"
     )

@@ -6,6 +6,7 @@ import hashlib
 import tomllib
 from typing import TYPE_CHECKING
 
+from clusterdp.owner.plan import WOULD_BE_REJECTED
 from clusterdp.spec._experiment_text import SECTIONS
 from soak.attempts import Tried, damaged, run_command
 from soak.sound_folders import table
@@ -145,7 +146,9 @@ def try_request(rng: np.random.Generator, folder: Path) -> Tried:
         ran = run_command("release", path, *dry)
     if ran.fault:
         return Tried(mutation, "traceback", ran.fault)
-    return Tried(mutation, "refused" if ran.exit_code else "accepted")
+    # A plan spends nothing: it notes what a release would reject.
+    refused = ran.exit_code or WOULD_BE_REJECTED in ran.stdout
+    return Tried(mutation, "refused" if refused else "accepted")
 
 
 _PLACES = {

@@ -19,7 +19,13 @@ from clusterdp.document.markup import to_html
 from clusterdp.document.model import KeyNumbers
 from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.engines.cells import CellOptions
-from clusterdp.errors import FormatError, LedgerError, ParameterError, missing_column
+from clusterdp.errors import (
+    FormatError,
+    LedgerError,
+    OutputError,
+    ParameterError,
+    missing_column,
+)
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.owner.keywords import PlanKeywords, plan_line, release_line, takes
@@ -52,6 +58,10 @@ from clusterdp.spec.experiment import (
 from clusterdp.spec.fields import DECIDED, DECLARATION, DECLARED, PLACES
 from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.spec.parse import change_options, parse, parse_options
+from clusterdp.storage.folder import LocalFolder, has_scheme
+
+# How a plan says that its release cannot be.
+WOULD_BE_REJECTED = "A release would be rejected"
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -314,6 +324,7 @@ class Plan:
         report = self.report
         if report is not None:
             budget, rejected = _planned_spending(experiment, report.guarantee)
+            rejected = rejected or _no_place(experiment)
             report = replace(report, budget=budget, rejected=rejected, for_file=True)
         return replace(self, options=options, report=report, experiment=experiment.path)
 
@@ -376,15 +387,27 @@ def _planned_spending(
         earlier = [checksum_of(read_manifest(folder)) for folder in options.continues or ()]
         balance = Ledger(options.ledger).balance(options.population).continuing(earlier)
     except (FormatError, LedgerError) as error:
-        return None, f"A release would be rejected: {error}"
+        return f"of {options.ledger}", f"{WOULD_BE_REJECTED}: {error}"
     is_pure = not guarantee.delta
     losses = [ReleaseLoss(atoms=any_loss(guarantee.epsilon))] if is_pure else []
     # What a release loses may be less under tight composition than its guarantee says.
     if balance.allows(guarantee, losses) or (balance.tight and not is_pure):
         return balance.spends(guarantee), None
     why, fix = balance.why_not(guarantee), balance.remedy(guarantee)
-    problem = f"A release would be rejected: {why}. Fix: {fix}."
+    problem = f"{WOULD_BE_REJECTED}: {why}. Fix: {fix}."
     return balance.spends(guarantee), in_file_terms(problem)
+
+
+def _no_place(experiment: ExperimentFile) -> str | None:
+    """Why nothing can be published where a file says; addresses are not asked."""
+    out = experiment.options.out
+    if out is None or has_scheme(out):
+        return None
+    try:
+        LocalFolder(Path(out)).check_free()
+    except OutputError as error:
+        return in_file_terms(f"{WOULD_BE_REJECTED}: {error}")
+    return None
 
 
 def release_request(

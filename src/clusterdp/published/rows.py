@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp._named import column, columns
+from clusterdp._named import column, columns, unnamed
 from clusterdp.errors import DataError, FormatError
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.value_codes import CellEncoder, ValueCodes
@@ -198,7 +198,7 @@ def released_groups(rows: pl.DataFrame, by: tuple[str, ...], layout: Layout) -> 
         codes *= len(texts)
         labels = ValueCodes.from_values(pl.Series(texts, dtype=pl.String))
         # Of an answer, units without a label are a group.
-        codes += labels.encode(rows[name].cast(pl.String).fill_null(NOT_ASKED))
+        codes += labels.encode(unnamed(rows[name]).cast(pl.String).fill_null(NOT_ASKED))
     return codes
 
 
