@@ -98,7 +98,7 @@ def test_any_name_can_be_that_of_a_folder(source: Path, bucket: s3.Bucket) -> No
 
 @pytest.mark.parametrize("name", ["a//b", "./a", "a/../b"])
 def test_names_that_name_nothing(name: str, source: Path, bucket: s3.Bucket) -> None:
-    message = "has an empty name in it, or . or ..; write s3://bucket/folder"
+    message = "has an empty name in it, or . or .. Fix: write s3://bucket/folder"
     assert_refused(release(source, f"{bucket.uri}/{name}"), message)
     assert_refused(release(f"{bucket.uri}/{name}/t.csv", "out"), message)
 
@@ -189,4 +189,4 @@ def test_plans_dry_runs_and_segments_take_addresses(
 
 def test_stores_of_spark_alone_are_said_to_be(source: Path) -> None:
     result = release(source, "hdfs://somewhere/out")
-    assert "is in object storage that Spark reaches: give engine='spark'" in result.stderr
+    assert "is in object storage that Spark reaches: give --engine spark" in result.stderr

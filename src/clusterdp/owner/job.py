@@ -16,11 +16,17 @@ from clusterdp.ledger.paid_release import PopulationBudget
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.outcomes.baseline import QUICK_CATEGORIES
-from clusterdp.owner.plan import by_name, engine_for, release_request, table_name
+from clusterdp.owner.plan import (
+    by_name,
+    engine_for,
+    release_request,
+    table_name,
+)
 from clusterdp.planning.decide import decide
 from clusterdp.releasing.prepare import prepare
 from clusterdp.spec.experiment import ExperimentFile, is_experiment
 from clusterdp.spec.fields import DECIDED
+from clusterdp.spec.request import check_ledger_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -158,20 +164,10 @@ class ReleaseJob:
                     "which knows them all: give ledger=... and population=... (--ledger, "
                     "--population)"
                 )
-            given = (options.population, options.ledger_key_file, options.new_population or None)
-            if any(value is not None for value in given):
-                raise ParameterError(
-                    "population, new_population and ledger_key_file (--population, "
-                    "--new-population and --ledger-key-file) belong to a ledger: give ledger=... "
-                    "(--ledger)"
-                )
+            check_ledger_named(options)
             require_ledger("give ledger=... and population=... (--ledger, --population)")
             return None
-        if not options.population:
-            raise ParameterError(
-                "a ledger needs a population, whose budget it is; give population=... "
-                "(--population)"
-            )
+        check_ledger_named(options)
         budget = self.budget_of(options.population)
         return replace(budget, continues=tuple(one.checksum for one in earlier))
 

@@ -58,6 +58,7 @@ from clusterdp.spec.experiment import (
 from clusterdp.spec.fields import DECIDED, DECLARATION, DECLARED, PLACES
 from clusterdp.spec.file_terms import in_file_terms
 from clusterdp.spec.parse import change_options, parse, parse_options
+from clusterdp.spec.request import check_ledger_named
 from clusterdp.storage.folder import LocalFolder, has_scheme
 
 # How a plan says that its release cannot be.
@@ -381,13 +382,15 @@ def _planned_spending(
     A plan spends nothing, so that a ledger that cannot be read is only noted.
     """
     options = experiment.options
-    if options.ledger is None or options.population is None:
-        return None, None
     try:
+        check_ledger_named(options)
+        if options.ledger is None:
+            return None, None
         earlier = [checksum_of(read_manifest(folder)) for folder in options.continues or ()]
-        balance = Ledger(options.ledger).balance(options.population).continuing(earlier)
-    except (FormatError, LedgerError) as error:
-        return f"of {options.ledger}", f"{WOULD_BE_REJECTED}: {error}"
+        balance = Ledger(options.ledger).balance(options.population or "").continuing(earlier)
+    except (FormatError, LedgerError, ParameterError) as error:
+        of_ledger = None if options.ledger is None else f"of {options.ledger}"
+        return of_ledger, in_file_terms(f"{WOULD_BE_REJECTED}: {error}")
     is_pure = not guarantee.delta
     losses = [ReleaseLoss(atoms=any_loss(guarantee.epsilon))] if is_pure else []
     # What a release loses may be less under tight composition than its guarantee says.

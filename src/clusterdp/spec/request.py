@@ -151,3 +151,17 @@ class Request:
             options=msgspec.structs.replace(self.options, question=[str(whole)]),
             outcomes=replace(self.outcomes, questions=(whole,)),
         )
+
+
+def check_ledger_named(options: Options) -> None:
+    """Raise a ParameterError if a ledger has no population, or what belongs to one has none."""
+    if options.ledger is not None and not options.population:
+        raise ParameterError(
+            "a ledger needs a population, whose budget it is; give population=... (--population)"
+        )
+    given = (options.population, options.ledger_key_file, options.new_population or None)
+    if options.ledger is None and any(value is not None for value in given):
+        raise ParameterError(
+            "population, new_population and ledger_key_file (--population, --new-population and "
+            "--ledger-key-file) belong to a ledger: give ledger=... (--ledger)"
+        )
