@@ -25,6 +25,7 @@ from clusterdp.published.asked_groups import (
     check_askable,
     check_followup,
     forecast_in_short,
+    labels_of_all,
 )
 from clusterdp.published.folder import read_files
 from clusterdp.published.followup import read_followup, read_labels_of
@@ -231,7 +232,7 @@ class AnswerTask:
             show_row_counts=bool(request.options.show_row_counts),
             aggregates=aggregates,
             notation=draft.notation,
-            labels=self.groups.labels,
+            labels=labels_of_all(self.release, self.groups),
             engine=engine,
             out=out,
         )
@@ -314,6 +315,11 @@ def release_of(ledger: Ledger, folder: str) -> ReleaseRecord:
     asked, _ = read_followup(folder)
     for one in ledger.releases():
         if one.manifest_sha256 == asked.release and one.answers is None:
+            if one.is_withdrawn:
+                raise LedgerError(
+                    f"release {one.release_id}, which the follow-up is about, was withdrawn. "
+                    "Nothing was spent. Fix: tell the analyst"
+                )
             return one
     raise LedgerError(
         f"the ledger has no release with the manifest {asked.release[:16]}…, which the follow-up "

@@ -30,7 +30,7 @@ from clusterdp.published.folder import held_table
 from clusterdp.published.manifest import software_name
 from clusterdp.rows.column_types import holds_ids
 from clusterdp.rows.value_codes import n_unplain
-from clusterdp.spec.answers import NOT_ASKED, answered_spaces
+from clusterdp.spec.answers import NOT_ASKED, NOT_RELEASED, answered_spaces
 from clusterdp.storage.folder import FOLLOWUP, LABELS, MOST_OF_TEXT, README, has_scheme
 from clusterdp.storage.reading import open_folder
 
@@ -47,6 +47,7 @@ _KEY_BYTES = 32
 _MOST_LABELS = 2**32
 # What a label of several crossed columns is joined by, as crossed clusters are.
 CROSSED = " | "
+LONGEST_REASON = 500
 
 
 class FollowUp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -230,6 +231,7 @@ def read_followup(place: str | os.PathLike[str]) -> tuple[FollowUp, str]:
     sound = _with_checksum(asked) == content and len(key) == 2 * _KEY_BYTES
     sound = sound and set(key) <= set("0123456789abcdef")
     sound = sound and all(all(one) for one in asked.dimensions) and 0 < len(names) == len({*names})
+    sound = sound and asked.metrics != () and len(asked.reason) <= LONGEST_REASON
     if not sound or not all(is_plain(letter) for text in texts for letter in text):
         raise FormatError(f"{folder}/{FOLLOWUP} was edited after it was written")
     return asked, hashlib.sha256(content).hexdigest()
@@ -258,7 +260,8 @@ def read_labels_of(place: str | os.PathLike[str], asked: FollowUp) -> pl.DataFra
     if not len(ids) or ids.null_count() or ids.n_unique() < len(ids):
         raise FormatError(f"{folder}/{LABELS} has no ids, lacks some or repeats one")
     texts = [labels[name] for name in labels.columns]
-    if any(map(n_unplain, texts)) or any((one == NOT_ASKED).any() for one in texts[1:]):
+    own = (NOT_ASKED, NOT_RELEASED)
+    if any(map(n_unplain, texts)) or any(one.is_in(own).any() for one in texts[1:]):
         raise FormatError(f"{folder}/{LABELS} has labels that cannot be shown")
     return labels
 
