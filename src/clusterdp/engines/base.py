@@ -125,7 +125,7 @@ class TableOptions:
         aggregates: How several rows of a unit become one, by outcome; empty if each unit has one.
         notation: How outcomes that are text have numbers.
         joined: Ids and labels that the table is joined to, as columns of its own; None without.
-            Units that are not in it are "(not released)".
+            Units without a label are "(not asked)".
     """
 
     columns: Columns

@@ -43,7 +43,7 @@ from clusterdp.published.followup import (
     write_followup,
 )
 from clusterdp.published.rows import collect_rows, scan_units
-from clusterdp.spec.answers import NOT_ASKED, NOT_RELEASED
+from clusterdp.spec.answers import NOT_ASKED
 from clusterdp.spec.columns import FOLD
 from clusterdp.spec.provenance import check_line
 from clusterdp.storage.folder import LABELS
@@ -212,10 +212,10 @@ def _labels(
     for dimension in dimensions:
         held = labels[dimension_name(dimension)]
         n_parts = held.drop_nulls().str.count_matches(CROSSED, literal=True)
-        if held.is_in((NOT_ASKED, NOT_RELEASED)).any() or (n_parts != len(dimension) - 1).any():
+        if (held == NOT_ASKED).any() or (n_parts != len(dimension) - 1).any():
             raise DataError(
                 f"Labels by {', '.join(dimension)} have a text that an answer uses itself "
-                f"({NOT_ASKED!r}, {NOT_RELEASED!r} or {CROSSED!r}). Fix: rename that label."
+                f"({NOT_ASKED!r} or {CROSSED!r}). Fix: rename that label."
             )
     return labels
 

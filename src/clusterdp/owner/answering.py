@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from clusterdp._named import column
 from clusterdp._text import counted
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, as_notes
 from clusterdp.document.text import terminal_width, to_screen
+from clusterdp.engines.local.table import LocalTable, source_errors
 from clusterdp.errors import DataError, LedgerError, ParameterError
 from clusterdp.ledger.reservation import absolute
 from clusterdp.planning.decide import Draft
@@ -25,7 +27,7 @@ from clusterdp.published.asked_groups import (
     check_askable,
     check_followup,
     forecast_in_short,
-    labels_of_all,
+    has_same_ids,
 )
 from clusterdp.published.folder import read_files
 from clusterdp.published.followup import read_followup, read_labels_of
@@ -232,12 +234,20 @@ class AnswerTask:
             show_row_counts=bool(request.options.show_row_counts),
             aggregates=aggregates,
             notation=draft.notation,
-            labels=labels_of_all(self.release, self.groups),
+            labels=self.groups.labels,
             engine=engine,
             out=out,
         )
         opened = replace(opened, layout=draft.with_design(opened.layout))
         self._compare(opened.layout)
+        assert isinstance(opened.table, LocalTable)  # noqa: S101 - Spark's are rejected above
+        with source_errors():
+            same = has_same_ids(self.release, opened.table.rows.select(column(columns.unit)))
+        if not same:
+            raise DataError(
+                f"the table has other ids than the release in {columns.unit!r} (unit). Nothing was "
+                "spent. Fix: give the released table (--table)"
+            )
         return opened
 
     def _compare(self, layout: Layout) -> None:
@@ -318,7 +328,7 @@ def release_of(ledger: Ledger, folder: str) -> ReleaseRecord:
             if one.is_withdrawn:
                 raise LedgerError(
                     f"release {one.release_id}, which the follow-up is about, was withdrawn. "
-                    "Nothing was spent. Fix: tell the analyst"
+                    "Nothing was spent. Fix: ask the analyst for a follow-up to another release"
                 )
             return one
     raise LedgerError(

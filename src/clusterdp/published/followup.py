@@ -30,7 +30,7 @@ from clusterdp.published.folder import held_table
 from clusterdp.published.manifest import software_name
 from clusterdp.rows.column_types import holds_ids
 from clusterdp.rows.value_codes import n_unplain
-from clusterdp.spec.answers import NOT_ASKED, NOT_RELEASED, answered_spaces
+from clusterdp.spec.answers import NOT_ASKED, answered_spaces
 from clusterdp.storage.folder import FOLLOWUP, LABELS, MOST_OF_TEXT, README, has_scheme
 from clusterdp.storage.reading import open_folder
 
@@ -260,8 +260,7 @@ def read_labels_of(place: str | os.PathLike[str], asked: FollowUp) -> pl.DataFra
     if not len(ids) or ids.null_count() or ids.n_unique() < len(ids):
         raise FormatError(f"{folder}/{LABELS} has no ids, lacks some or repeats one")
     texts = [labels[name] for name in labels.columns]
-    own = (NOT_ASKED, NOT_RELEASED)
-    if any(map(n_unplain, texts)) or any(one.is_in(own).any() for one in texts[1:]):
+    if any(map(n_unplain, texts)) or any((one == NOT_ASKED).any() for one in texts[1:]):
         raise FormatError(f"{folder}/{LABELS} has labels that cannot be shown")
     return labels
 

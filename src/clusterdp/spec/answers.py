@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 # The group of units that have no label. It has no unit in common with others, and costs nothing.
 NOT_ASKED = "(not asked)"
-# What units of a table would be in that its release does not have.
-NOT_RELEASED = "(not released)"
 
 
 class Answers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,7 +20,7 @@ from clusterdp.rows.column_types import holds_outcomes, plain_type, texts_as_num
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
 from clusterdp.sources.opening import open_source, open_unstored
 from clusterdp.sources.source import NamedSource
-from clusterdp.spec.answers import NOT_RELEASED
+from clusterdp.spec.answers import NOT_ASKED
 from clusterdp.spec.columns import COMMON
 from clusterdp.storage.folder import LocalFolder, has_scheme, scratch_folder
 from clusterdp.storage.store import is_store
@@ -76,7 +76,7 @@ def join_labels(rows: pl.LazyFrame, labels: pl.DataFrame | None, unit: str) -> p
     theirs = labels.lazy().select(column(ids).cast(kind, strict=False).alias(_ID), columns(names))
     keyed = kept.with_columns(column(unit).cast(kind).alias(_ID))
     joined = keyed.join(theirs, on=_ID, how="left", maintain_order="left").drop(_ID)
-    return joined.with_columns(columns(names).fill_null(NOT_RELEASED))
+    return joined.with_columns(columns(names).fill_null(NOT_ASKED))
 
 
 def one_row_per_unit(

@@ -277,8 +277,8 @@ def _check_groups(profiles: Profiles, layout: Layout) -> None:
             sizes = np.bincount(places, profiles.sizes, one.sizes.size)
             if not np.array_equal(sizes, one.sizes.ravel()):
                 raise DataError(
-                    "Groups of rows differ in size from those that totals are of. The folder or "
-                    "the answer was edited."
+                    "Groups of rows and groups of totals differ in size. The folder or the answer "
+                    "was edited."
                 )
 
 
