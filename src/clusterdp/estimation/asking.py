@@ -35,7 +35,13 @@ from clusterdp.published.asked_groups import (
     forecast_in_short,
 )
 from clusterdp.published.folder import read_files
-from clusterdp.published.followup import CROSSED, dimension_name, new_followup, write_followup
+from clusterdp.published.followup import (
+    CROSSED,
+    LONGEST_REASON,
+    dimension_name,
+    new_followup,
+    write_followup,
+)
 from clusterdp.published.rows import collect_rows, scan_units
 from clusterdp.spec.answers import NOT_ASKED
 from clusterdp.spec.columns import FOLD
@@ -54,7 +60,6 @@ if TYPE_CHECKING:
 
 # The ε of answers whose precision is shown.
 SHOWN_EPSILONS = (0.05, 0.1, 0.2, 0.5)
-_LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -144,7 +149,7 @@ def ask(  # noqa: PLR0913 - what to ask for, all by name
     if any("," in name for name in dimension_columns(dimensions)):
         raise ParameterError("A column of labels has a comma in its name. Fix: rename it.")
     if reason:
-        check_line("reason", reason, _LONGEST_REASON)
+        check_line("reason", reason, LONGEST_REASON)
     wanted = None if metrics is None else parse_column_names("metrics", metrics)
     if metrics is not None and not wanted:
         raise ParameterError("metrics must name a metric to ask for. Fix: leave it out for all.")

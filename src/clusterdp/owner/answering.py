@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from clusterdp._named import column
 from clusterdp._text import counted
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, as_notes
 from clusterdp.document.text import terminal_width, to_screen
+from clusterdp.engines.local.table import LocalTable, source_errors
 from clusterdp.errors import DataError, LedgerError, ParameterError
 from clusterdp.ledger.reservation import absolute
 from clusterdp.planning.decide import Draft
@@ -25,6 +27,7 @@ from clusterdp.published.asked_groups import (
     check_askable,
     check_followup,
     forecast_in_short,
+    has_same_ids,
 )
 from clusterdp.published.folder import read_files
 from clusterdp.published.followup import read_followup, read_labels_of
@@ -237,6 +240,14 @@ class AnswerTask:
         )
         opened = replace(opened, layout=draft.with_design(opened.layout))
         self._compare(opened.layout)
+        assert isinstance(opened.table, LocalTable)  # noqa: S101 - Spark's are rejected above
+        with source_errors():
+            same = has_same_ids(self.release, opened.table.rows.select(column(columns.unit)))
+        if not same:
+            raise DataError(
+                f"the table has other ids than the release in {columns.unit!r} (unit). Nothing was "
+                "spent. Fix: give the released table (--table)"
+            )
         return opened
 
     def _compare(self, layout: Layout) -> None:
@@ -314,6 +325,11 @@ def release_of(ledger: Ledger, folder: str) -> ReleaseRecord:
     asked, _ = read_followup(folder)
     for one in ledger.releases():
         if one.manifest_sha256 == asked.release and one.answers is None:
+            if one.is_withdrawn:
+                raise LedgerError(
+                    f"release {one.release_id}, which the follow-up is about, was withdrawn. "
+                    "Nothing was spent. Fix: ask the analyst for a follow-up to another release"
+                )
             return one
     raise LedgerError(
         f"the ledger has no release with the manifest {asked.release[:16]}…, which the follow-up "

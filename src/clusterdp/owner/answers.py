@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import ParameterError, errors_about
+from clusterdp.errors import LedgerError, ParameterError, errors_about
+from clusterdp.ledger.balance import budget_in_short
 from clusterdp.ledger.history import AnsweredError, refuse_answered
 from clusterdp.ledger.ledger import Ledger, open_ledger
 from clusterdp.ledger.paid_release import PopulationBudget
@@ -99,7 +100,18 @@ def run_answer(
     try:
         return _answer(job, show, publishes=publishes, progress=progress)
     except AnsweredError as error:
-        return _existing(job, error.record, progress)
+        record = error.record
+        if record.is_withdrawn:
+            raise LedgerError(
+                f"release {record.release_id} answered this follow-up, and was withdrawn. Nothing "
+                "was spent. Fix: ask the analyst for another follow-up"
+            ) from None
+        if record.is_unfinished and not publishes:
+            raise LedgerError(
+                f"release {record.release_id}, which answers this follow-up, is unfinished. Fix: "
+                "answer without --dry-run, which finishes it at no further cost"
+            ) from None
+        return _existing(job, record, progress)
 
 
 def _answer(
@@ -157,6 +169,8 @@ def _existing(job: AnswerJob, record: ReleaseRecord, progress: Progress | None) 
             f"note: This follow-up was answered before, at {record.folder}. Nothing more was spent."
         )
         return Published(folder=record.folder or "", release_id=record.release_id)
+    spent = budget_in_short(record.guarantee)
+    job.notify(f"note: Release {record.release_id} is finished as it began, with {spent}.")
     asked = {
         "query": job.query,
         "delimiter": job.delimiter,

@@ -23,7 +23,7 @@ from clusterdp.published.contents import release_scenarios, row_noise
 from clusterdp.published.rows import collect_rows, scan_units
 from clusterdp.rows.value_codes import ValueCodes
 from clusterdp.spec.answers import NOT_ASKED, answered_spaces, metric_names
-from clusterdp.spec.columns import FOLD
+from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE
 from clusterdp.statistics.sums import NoisyTotals
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.release import Release
 
+# What names of columns that are made meanwhile begin with.
+_INTERNAL = "__clusterdp"
 # Groups with fewer units in some arm are pooled: no effect is seen there.
 LEAST_UNITS = 20
 # Of more groups than this, the largest are shown.
@@ -52,7 +54,8 @@ class AskedGroups(NamedTuple):
     """What a follow-up asks about, once small groups were pooled.
 
     Attributes:
-        labels: Ids, and the label of each dimension; none where a group was pooled.
+        labels: Ids of units with a label, and that of each dimension; none where a group was
+            pooled.
         breakdowns: The groups of each dimension with their sizes.
         n_labeled: How many units have a label of each dimension, those of pooled groups too.
         pooled: The groups of each dimension that were pooled.
@@ -85,13 +88,16 @@ def check_askable(release: Release) -> None:
 def check_followup(asked: FollowUp, release: Release) -> None:
     """Raise a ParameterError unless what is asked for fits a release."""
     answered_spaces([one.space for one in release.questions], asked.metrics)
-    known = {*release.columns.cell, release.columns.unit, release.columns.randomization_unit}
-    taken = known | {*release.columns.outcomes}
+    ours = release.columns
+    parts = (part.strip() for name in ours.cell for part in name.split(","))
+    taken = {*ours.cell, *parts, ours.unit, ours.randomization_unit, *ours.outcomes}
+    taken |= {FOLD, QUESTION, RESPONSE, *ours.debiased}
     for name in (name for dimension in asked.dimensions for name in dimension):
-        if name in taken:
+        if name in taken or name.startswith(_INTERNAL):
             raise ParameterError(
                 f"Labels cannot be called {name!r}: the release has a column of that name for "
-                "units, arms, clusters or outcomes. Fix: rename the column of labels."
+                "units, arms, clusters or outcomes, or gives that name itself. Fix: rename the "
+                "column of labels."
             )
     declared = [one.columns for one in release.layout.breakdowns]
     again = [one for one in asked.dimensions if one in declared]
@@ -101,7 +107,7 @@ def check_followup(asked: FollowUp, release: Release) -> None:
             f"clusterdp estimate --by {','.join(again[0])}."
         )
     fold, n_folds = asked.found_in_fold, release.layout.folds
-    if fold is not None and fold not in range(n_folds):
+    if fold is not None and (n_folds == 1 or fold not in range(n_folds)):
         have = f"folds 0 to {n_folds - 1}" if n_folds > 1 else "no folds"
         raise ParameterError(f"There is no fold {fold}. The release has {have}.")
 
@@ -151,6 +157,21 @@ def asked_groups(release: Release, asked: FollowUp, labels: pl.DataFrame) -> Ask
     ]
     breakdowns, n_labeled, pooled = zip(*found, strict=True)
     return AskedGroups(held.with_columns(kept), breakdowns, n_labeled, pooled)
+
+
+def has_same_ids(release: Release, ids: pl.LazyFrame) -> bool:
+    """Whether as many ids are those of a release, in any order: sums of 64-bit hashes are equal.
+
+    A table whose units differ from the release by mishap is found out; nobody else gives tables.
+    """
+    import polars as pl
+
+    unit = release.columns.unit
+    ours = scan_units(release).select(column(unit))
+    kind = ours.collect_schema()[unit]
+    hashes = column(unit).cast(kind, strict=False).hash()
+    held, given = (one.select(hashes.sum(), pl.len()) for one in (ours, ids))
+    return collect_rows(held).equals(given.collect(engine="streaming"))
 
 
 def _pooled(

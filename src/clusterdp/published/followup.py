@@ -47,6 +47,7 @@ _KEY_BYTES = 32
 _MOST_LABELS = 2**32
 # What a label of several crossed columns is joined by, as crossed clusters are.
 CROSSED = " | "
+LONGEST_REASON = 500
 
 
 class FollowUp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -230,6 +231,7 @@ def read_followup(place: str | os.PathLike[str]) -> tuple[FollowUp, str]:
     sound = _with_checksum(asked) == content and len(key) == 2 * _KEY_BYTES
     sound = sound and set(key) <= set("0123456789abcdef")
     sound = sound and all(all(one) for one in asked.dimensions) and 0 < len(names) == len({*names})
+    sound = sound and asked.metrics != () and len(asked.reason) <= LONGEST_REASON
     if not sound or not all(is_plain(letter) for text in texts for letter in text):
         raise FormatError(f"{folder}/{FOLLOWUP} was edited after it was written")
     return asked, hashlib.sha256(content).hexdigest()

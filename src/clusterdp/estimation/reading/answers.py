@@ -106,8 +106,7 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
     labels: dict[str, pl.DataFrame] = {}
     layout, questions = release.layout, list(release.questions)
     guarantees, groups, notes = [release.guarantee], list[str](), list[Note]()
-    for number, place in enumerate(places):
-        answer, about = _read_answer(place, release)
+    for number, (answer, about, place) in enumerate(_each_once(places, release)):
         if about.followup not in known:
             raise ParameterError(
                 f"{place} answers a follow-up that is not at hand: its labels and their key are "
@@ -141,6 +140,15 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
         guarantee=basic_composition(guarantees),
     )
     return Answered(release, joined, tuple(groups), notes)
+
+
+def _each_once(places: list[str], release: Release) -> list[tuple[Release, Answers, str]]:
+    """Answers about a release with their folders: of copies one, since they share their noise."""
+    found: dict[str | None, tuple[Release, Answers, str]] = {}
+    for place in places:
+        answer, about = _read_answer(place, release)
+        found.setdefault(answer.manifest_sha256, (answer, about, place))
+    return list(found.values())
 
 
 def _known_followups(answers: list[str], followups: Any) -> dict[str, tuple[str, FollowUp]]:
@@ -199,10 +207,11 @@ def _read_answer(place: str, release: Release) -> tuple[Release, Answers]:
 def _checked_labels(place: str, asked: FollowUp, about: Answers) -> pl.DataFrame:
     """The labels of a follow-up, compared with the keyed checksum in its answer."""
     labels = read_labels_of(place, asked)
-    if asked.checksums(labels) != about.labels:
+    is_same = (asked.metrics, asked.found_in_fold) == (about.metrics, about.found_in_fold)
+    if not is_same or asked.checksums(labels) != about.labels:
         raise DataError(
-            f"The labels in {place} are not those that were answered. Fix: give the follow-up as "
-            "it was sent to the owner."
+            f"What {place} asks for, or its labels, are not what was answered. Fix: give the "
+            "follow-up as it was sent to the owner, and the answer as it was published."
         )
     return labels
 

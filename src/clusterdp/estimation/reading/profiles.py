@@ -221,6 +221,8 @@ class ProfiledRows:
             assigned=None if self._assigned is None else parts[-1][first],
         )
         self.table = _with_profiles(table, places)
+        if profiling.fold is None:
+            _check_groups(self.profiles, release.layout)
 
     def add_profiles(self, table: pl.DataFrame) -> pl.DataFrame:
         """Other counts of the same release with their profiles."""
@@ -264,6 +266,20 @@ class ProfiledRows:
         n_assigned = () if self._assigned is None else (len(self._assigned.values),)
         limits = (layout.sizes.size, layout.folds, *n_groups, *n_assigned)
         return np.ravel_multi_index(tuple(parts), limits)
+
+
+def _check_groups(profiles: Profiles, layout: Layout) -> None:
+    """Raise a DataError unless groups that sums are of have the stated sizes, arm by arm."""
+    n_arms = len(layout.arms)
+    for one in layout.breakdowns:
+        if one.columns in profiles.groups:
+            places = profiles.groups[one.columns] * n_arms + profiles.cells % n_arms
+            sizes = np.bincount(places, profiles.sizes, one.sizes.size)
+            if not np.array_equal(sizes, one.sizes.ravel()):
+                raise DataError(
+                    "Groups of rows and groups of totals differ in size. The folder or the answer "
+                    "was edited."
+                )
 
 
 def _with_profiles(table: pl.DataFrame, places: IntArray) -> pl.DataFrame:
