@@ -79,7 +79,7 @@ def test_an_answer_beyond_the_cap_reads_nothing(
     monkeypatch.setattr(
         "clusterdp.releasing.prepare.OpenTable.count", lambda *_: pytest.fail("it was read")
     )
-    with pytest.raises(ClusterDPError, match="Not enough budget for 'users'"):
+    with pytest.raises(ClusterDPError, match="not enough budget for 'users'"):
         experiment.answer(epsilon=9)
     assert experiment.spent() == 2.0
     assert not (experiment.folder / "answer").exists()

@@ -40,7 +40,7 @@ from clusterdp.ledger.reservation import (
     unused_id,
     worker_name,
 )
-from clusterdp.ledger.statement import Statement, ending_command, status_of
+from clusterdp.ledger.statement import ID_SHOWN, Statement, ending_command, status_of
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.rows.keys import ReleaseKey
 
@@ -341,6 +341,7 @@ class Ledger:
         encryption = self._unlocked()
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
+            release_id = record.release_id
             self._check_unfinished(record, "resume")
             kept = transaction.secrets(release_id)
         problem = secrets_problem(record, kept)
@@ -398,6 +399,7 @@ class Ledger:
         """
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
+            release_id = record.release_id
             if status_of(record) != "published":
                 raise LedgerError(
                     f"release {release_id} is {status_of(record)}: only a published one can be "
@@ -427,6 +429,7 @@ class Ledger:
         content = describe_reason(reason)
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
+            release_id = record.release_id
             event, details = {"close": "closed", "cancel": "cancelled"}[verb], dict[str, str]()
             if record.status == event and remove_later(record):
                 ended = {key: one for key, one in (record.ended or {}).items() if key != "at_work"}
@@ -443,10 +446,16 @@ class Ledger:
             return self._record(transaction, release_id)
 
     def _record(self, transaction: Transaction, release_id: str) -> ReleaseRecord:
-        for record in read_releases(self._history(transaction)):
-            if record.release_id == release_id:
+        """A release by its id, or by as much of it as `show` prints."""
+        known = read_releases(self._history(transaction))
+        begun = [one for one in known if one.release_id.startswith(release_id)]
+        for record in begun:
+            if record.release_id == release_id or (len(begun) == 1 and len(release_id) >= ID_SHOWN):
                 return record
-        raise LedgerError(f"the ledger {self} has no release {release_id}")
+        raise LedgerError(
+            f"the ledger {self} has no release {release_id}. Fix: give an id that clusterdp "
+            f"ledger show {self} lists."
+        )
 
     def _check_unfinished(self, record: ReleaseRecord, verb: str) -> None:
         if not record.is_unfinished:

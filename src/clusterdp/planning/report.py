@@ -355,7 +355,8 @@ class PlanReport:
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
         facts = self.facts()
-        without = "no ledger (cannot be added later; see [privacy])" if self.for_file else None
+        without = "no ledger (cannot be added later; see [privacy])"
+        without = without if self.for_file and self.rejected is None else None
         if budget := self.budget or without:
             facts.append(("Budget", budget))
         if self.for_file:

@@ -67,9 +67,7 @@ class AskedGroups(NamedTuple):
 def check_askable(release: Release) -> None:
     """Raise a ParameterError unless follow-ups to a release can be answered."""
     if release.answers is not None:
-        raise ParameterError(
-            "This folder answers a follow-up. Fix: give the release that it is about."
-        )
+        raise ParameterError("This folder is an answer. Fix: give the release that it is about.")
     if release.units is None:
         raise ParameterError(
             "This release has no rows, and an answer is used with rows. Fix: ask the owner for a "
@@ -85,13 +83,13 @@ def check_askable(release: Release) -> None:
 def check_followup(asked: FollowUp, release: Release) -> None:
     """Raise a ParameterError unless what is asked for fits a release."""
     answered_spaces([one.space for one in release.questions], asked.metrics)
-    known = {*release.columns.cell, release.columns.unit, release.columns.randomization_unit}
+    known = {FOLD, *release.columns.cell, release.columns.unit, release.columns.randomization_unit}
     taken = known | {*release.columns.outcomes}
     for name in (name for dimension in asked.dimensions for name in dimension):
         if name in taken:
             raise ParameterError(
                 f"Labels cannot be called {name!r}: the release has a column of that name for "
-                "units, arms, clusters or outcomes. Fix: rename the column of labels."
+                "units, arms, clusters, folds or outcomes. Fix: rename the column of labels."
             )
     declared = [one.columns for one in release.layout.breakdowns]
     again = [one for one in asked.dimensions if one in declared]

@@ -24,6 +24,7 @@ from clusterdp.published.folder import read_release
 from clusterdp.published.followup import (
     CROSSED,
     FollowUp,
+    has_labels,
     read_followup,
     read_labels_of,
     unbound,
@@ -152,7 +153,8 @@ def _known_followups(answers: list[str], followups: Any) -> dict[str, tuple[str,
     for folder in _next_to(answers):
         with suppress(FormatError):  # it may be of another version, and nobody named it
             asked, checksum = read_followup(folder)
-            known.setdefault(checksum, (folder, asked))
+            if checksum not in known or not has_labels(*known[checksum]):
+                known[checksum] = folder, asked
     return known
 
 
