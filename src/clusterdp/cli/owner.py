@@ -434,4 +434,4 @@ def show_published(
     readable = is_store(target) or not has_scheme(target)
     print_line(f"Published to {target}{_published_in_short(published, preview)}")
     if readable:
-        print_line(f"Next: {then} {target}")
+        print_next(f"{then} {target}")

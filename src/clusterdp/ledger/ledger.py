@@ -25,6 +25,7 @@ from clusterdp.ledger.history import (
     describe_opening,
     find_problems,
     format_problem,
+    named_release,
     populations_of,
     read_releases,
     refuse_answered,
@@ -40,7 +41,7 @@ from clusterdp.ledger.reservation import (
     unused_id,
     worker_name,
 )
-from clusterdp.ledger.statement import ID_SHOWN, Statement, ending_command, status_of
+from clusterdp.ledger.statement import Statement, ending_command, status_of
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.rows.keys import ReleaseKey
 
@@ -399,15 +400,12 @@ class Ledger:
         """
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
-            release_id = record.release_id
             if status_of(record) != "published":
-                raise LedgerError(
-                    f"release {release_id} is {status_of(record)}: only a published one can be "
-                    "withdrawn"
-                )
+                why = f"release {record.release_id} is {status_of(record)}"
+                raise LedgerError(f"{why}: only a published one can be withdrawn")
             content = describe_reason(reason)
-            transaction.append(event=WITHDRAWN, release_id=release_id, content=content)
-            return self._record(transaction, release_id)
+            transaction.append(event=WITHDRAWN, release_id=record.release_id, content=content)
+            return self._record(transaction, record.release_id)
 
     def _check_cancellable(self, record: ReleaseRecord, kept: Secrets | None) -> None:
         """Raise a LedgerError unless a release drew nothing."""
@@ -446,22 +444,16 @@ class Ledger:
             return self._record(transaction, release_id)
 
     def _record(self, transaction: Transaction, release_id: str) -> ReleaseRecord:
-        """A release by its id, or by as much of it as `show` prints."""
-        known = read_releases(self._history(transaction))
-        begun = [one for one in known if one.release_id.startswith(release_id)]
-        for record in begun:
-            if record.release_id == release_id or (len(begun) == 1 and len(release_id) >= ID_SHOWN):
-                return record
-        raise LedgerError(
-            f"the ledger {self} has no release {release_id}. Fix: give an id that clusterdp "
-            f"ledger show {self} lists."
-        )
+        record = named_release(read_releases(self._history(transaction)), release_id)
+        if record is not None:
+            return record
+        why = f"the ledger {self} has no release {release_id}"
+        raise LedgerError(f"{why}. Fix: give an id that clusterdp ledger show {self} lists.")
 
     def _check_unfinished(self, record: ReleaseRecord, verb: str) -> None:
         if not record.is_unfinished:
-            raise LedgerError(
-                f"release {record.release_id} is {record.status}: there is nothing to {verb}"
-            )
+            why = f"release {record.release_id} is {record.status}"
+            raise LedgerError(f"{why}: there is nothing to {verb}")
 
     def _unusable(self, release_id: str, problem: str | None) -> str:
         how = self._how_to_close(release_id)

@@ -14,6 +14,7 @@ from clusterdp.document.markup import to_html
 from clusterdp.document.model import Code, KeyNumbers, Paragraph, Section, Table
 from clusterdp.document.text import terminal_width, to_lines
 from clusterdp.ledger.balance import budget_in_short, shown_below
+from clusterdp.ledger.history import ID_SHOWN
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import FRAME
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from clusterdp.privacy.accounting import Guarantee
 
 _BAR_WIDTH = 24
-# Letters of an id in the table; commands and JSON have all.
-ID_SHOWN = 8
 # Letters of the names of outcomes in the table.
 _LONGEST = 20
 _HEADER = ("date (UTC)", "release", "outcomes", "ε", "δ", "status", "by")

@@ -160,7 +160,7 @@ def _known_followups(answers: list[str], followups: Any) -> dict[str, tuple[str,
 
 def folder_paths(parameter: str, given: Any) -> list[str]:
     """Folders as a list of their paths."""
-    listed = [given] if isinstance(given, str | os.PathLike) else list(given or ())
+    listed = list(given or ()) if isinstance(given, list | tuple | None) else [given]
     if not all(isinstance(one, str | os.PathLike) for one in listed):
         raise ParameterError(f"{parameter} must be folders, got {given!r}")
     return [os.fspath(one) for one in listed]
