@@ -156,8 +156,8 @@ def main() -> None:
         f"--html {report}",
     )
     say(
-        "6. Gold customers matter, so the analyst asks for noisy totals of tiers. The owner will "
-        "see these labels:"
+        "6. Effects by tier are noisy. Tiers were chosen before anyone looked at rows, so the "
+        "analyst asks for noisy totals of all of them. The owner will see these labels:"
     )
     asked, answer = FOLDER / "followup", FOLDER / "answer"
     run_command(
@@ -179,10 +179,12 @@ def main() -> None:
         page: "the plan, with a slider over ε",
         published / "index.html": "what was published, and how to use it",
         report: "what the analyst found",
+        answer / "index.html": "what was answered later",
     }
     for path, words in pages.items():
         print(f"  {path!s:32}  {words}")
     print("\ndocs/owner/plan.md shows how to choose ε.")
+    print("docs/analyst/followup.md shows how to ask later.")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ error: no column 'teir' to segment by
   --segments FILE.
 """
 LEDGER = """\
-shop-users   ████████████████░░░░░░░░░░░░░░░░   2 of 4 spent, 2 remaining
+shop-users   ████████████░░░░░░░░░░░░   2 of 4 spent, 2 remaining
         date (UTC)   release  outcomes  ε     status  by
   2024-02-29 12:00  0123abcd     visit  2  published  me
 

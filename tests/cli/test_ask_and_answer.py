@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,6 +99,7 @@ def test_folders_of_answers(experiment: Experiment) -> None:
     assert "the answer is about this release" in verified.output
     inspected = run("inspect", folder)
     assert "Follow-up" in inspected.output
+    assert "`" not in inspected.output
     assert "estimate RELEASE --answer" in inspected.output
     assert run("inspect", folder, "-v").exit_code == 0
     assert json.loads(run("inspect", folder, "--json").output)["answers"]["n_pooled"] == [0]
@@ -123,6 +125,7 @@ def test_another_release_is_found_by_verify(
         (("--by", "tier", "--metric", "age"), "There is no metric 'age' to ask for"),
         (("--by", "tier", "--found-in-fold", "7"), "There is no fold 7"),
         (("--by", "market"), "the release has a column of that name"),
+        (("--by", "fold"), "Labels cannot be called 'fold'"),
     ],
 )
 def test_what_cannot_be_asked(words: tuple[str, ...], said: str, experiment: Experiment) -> None:
@@ -139,3 +142,64 @@ def test_a_followup_is_not_written_over(experiment: Experiment) -> None:
         "--by", "tier", "--out", str(experiment.folder / "followup"),
     )  # fmt: skip
     assert_refused(result, "exists already")
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "estimate", "ask"])
+def test_a_followup_is_not_taken_for_a_release(command: str, experiment: Experiment) -> None:
+    asked(experiment)
+    more = {"ask": ["--by", "tier", "--out", "again"]}.get(command, [])
+    result = run(command, str(experiment.folder / "followup"), *more)
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "is a follow-up, and no release or answer" in said
+    assert "Get it again" not in said
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("published", "Fix: give the folder that clusterdp ask wrote"),
+        ("none", "There is no folder"),
+    ],
+)
+def test_what_cannot_be_answered(folder: str, said: str, experiment: Experiment) -> None:
+    asked(experiment)
+    command = paid(experiment, "--yes")
+    command[1] = str(experiment.folder / folder)
+    assert_refused(run(*command), said)
+    assert experiment.spent() == 2.0
+
+
+def test_a_damaged_copy_of_a_followup_is_passed_over(experiment: Experiment) -> None:
+    asked(experiment)
+    assert run(*paid(experiment, "--yes")).exit_code == 0
+    copy = shutil.copytree(experiment.folder / "followup", experiment.folder / "copied")
+    (copy / "labels.parquet").write_bytes(b"")
+    words = ("--answer", str(experiment.folder / "answer"), "--by", "tier")
+    found = run("estimate", str(experiment.published), *words)
+    assert found.exit_code == 0, found.output
+    shutil.rmtree(experiment.folder / "followup")
+    assert_refused(
+        run("estimate", str(experiment.published), *words), "is not what the follow-up was written"
+    )
+
+
+def test_an_estimate_speaks_of_labels_where_there_is_no_table(experiment: Experiment) -> None:
+    asked(experiment, "--found-in-fold", "0")
+    assert run(*paid(experiment, "--yes")).exit_code == 0
+    words = ("--answer", str(experiment.folder / "answer"), "--by", "tier")
+    said = " ".join(run("estimate", str(experiment.published), *words).output.split())
+    assert "released ids are not in the labels of the follow-up" in said
+    assert "segments table" not in said
+
+
+def test_a_ledger_says_that_a_folder_is_in_it_and_takes_short_ids(experiment: Experiment) -> None:
+    ledger, folder = str(experiment.folder / "budget.db"), str(experiment.published)
+    checked = run("ledger", "verify", ledger, "--folder", folder)
+    assert checked.exit_code == 0, checked.output
+    assert "is in it, and not withdrawn." in checked.output
+    release_id = experiment.ledger.releases()[0].release_id
+    assert_refused(run("ledger", "withdraw", ledger, release_id[:7]), "has no release")
+    withdrawn = run("ledger", "withdraw", ledger, release_id[:8])
+    assert withdrawn.exit_code == 0, withdrawn.output
+    assert run("ledger", "verify", ledger, "--folder", folder).exit_code == 2

@@ -148,11 +148,11 @@ def test_an_earlier_release_of_an_outcome_is_pointed_out(
     assert "earlier release" not in other.output
     second = release(source, tmp_path / "3", *paid)
     assert (
-        "note: the ledger has 1 earlier release of 'clicks' of population 'us'; all "
-        "releases about this population have spent ε = 3, and with this one ε = 5\n"
+        "note: The ledger has 1 earlier release of 'clicks' about 'us'. With this one, all "
+        "releases about 'us' spend ε = 5.\n"
     ) in second.stdout
     third = json.loads(release(source, tmp_path / "4", *paid, "--json").stdout)
-    assert any("the ledger has 2 earlier releases of 'clicks'" in n for n in third["plan"]["notes"])
+    assert any("The ledger has 2 earlier releases of 'clicks'" in n for n in third["plan"]["notes"])
     budget = third["plan"]["budget"]
     assert budget["earlier_releases_of_outcomes"] == 2
     assert (budget["spent_epsilon"], budget["after_epsilon"]) == pytest.approx((5, 7))
@@ -170,4 +170,4 @@ def test_closed_releases_count_as_earlier_and_cancelled_ones_do_not(
     command = ("release", renamed, *columns, "--epsilon", 1, *paid)
     assert "earlier release" not in run(*command).stdout
     ledger.close(reserve(ledger, 1).release_id)
-    assert "the ledger has 1 earlier release of 'y'" in run(*command).stdout
+    assert "The ledger has 1 earlier release of 'y'" in run(*command).stdout

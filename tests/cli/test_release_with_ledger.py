@@ -333,7 +333,7 @@ def test_show_is_for_people(
     spend(source, tmp_path / "first", where, "--epsilon", 1)
     unfinished = leave_unfinished(monkeypatch, source, tmp_path / "out", where)
     text = run("ledger", "show", where).stdout
-    assert "█" * 24 + "░" * 8 in text
+    assert "█" * 18 + "░" * 6 in text
     assert "3 of 4 spent, 1 remaining\n" in text
     assert f"{unfinished} is unfinished. Resume with:\n" in text
     # A command stands in a line of its own, so that it can be copied.

@@ -48,4 +48,6 @@ def test_what_is_no_number_decides_no_scale(kind: type[Linear | Logarithmic]) ->
 
 def test_numbers_at_an_axis_are_round() -> None:
     assert Linear(0.0, 1.0).ticks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert Linear.over([1.0, 2.0], least=1.0).ticks() == [1, 2]
+    assert Linear.over([1.0, 1.0], least=1.0).ticks() == [1]
     assert Logarithmic(0.01, 1.0).ticks() == [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1]

@@ -80,7 +80,7 @@ def test_batches_cost_what_one_does(ledger: Ledger) -> None:
     assert "12 releases have new units only" in " ".join(str(ledger.show()).split())
     assert ledger.verify() == []
     # Everybody's budget is spent by what is outside of the chain.
-    with pytest.raises(LedgerError, match=r"(?i)not enough budget"):
+    with pytest.raises(LedgerError, match="not enough budget"):
         publish(ledger, week(0), "again")
 
 
@@ -396,7 +396,9 @@ folder = "{0}"
     planned = run("plan", "../week3.toml")
     assert "spends 2 of the 3 remaining" in " ".join(planned.stdout.split())
     shutil.rmtree("../week1")
-    assert "A release would be rejected: there is no folder" in run("plan", "../week3.toml").stdout
+    said = run("plan", "../week3.toml").stdout
+    assert "A release would be rejected: there is no folder" in said
+    assert "no ledger" not in said
 
 
 def test_a_preview_compares_no_ids_and_spends_nothing(ledger: Ledger) -> None:

@@ -345,3 +345,21 @@ def test_an_answer_with_other_metrics_does_not_fit_its_release(experiment: Exper
     forge(experiment.folder / "answer", change_answers(metrics=["spend"]))
     with pytest.raises(ClusterDPError, match="its outcomes are not those of the release"):
         experiment.estimate("answer", by="tier")
+
+
+def test_what_is_shown_of_an_answer_leads_to_an_estimate(experiment: Experiment) -> None:
+    experiment.ask()
+    answered = experiment.answer()
+    assert f"estimate(release, answers={answered.folder!r})" in repr(answered)
+    assert "estimate(release, answers=" in repr(answered.read())
+    published = cdp.read_release(experiment.published)
+    assert "answers=" not in repr(published)
+
+
+@pytest.mark.parametrize("wrong", [{"answers": 3}, {"followups": 3}, {"answers": ["answer", 3]}])
+def test_answers_are_folders(wrong: dict[str, Any], experiment: Experiment) -> None:
+    with pytest.raises(ClusterDPError, match="must be folders"):
+        cdp.estimate(experiment.published, **wrong)
+    experiment.ask()
+    with pytest.raises(ClusterDPError, match="ledger must be a Ledger or its path"):
+        experiment.answer(ledger=3)

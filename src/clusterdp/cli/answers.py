@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 @reported_errors("nothing was published")
 def answer_command(
-    followup: Annotated[str, typer.Argument(help="The folder that the analyst sent.")],
+    followup: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="The folder that the analyst sent.")
+    ],
     epsilon: Annotated[
         float,
         typer.Option(help="What all totals cost together.", rich_help_panel=FIRST),
@@ -86,7 +88,7 @@ def answer_command(
         if as_json and dry_run:
             print_json({"plan": preview.content})
         elif not as_json:
-            print_text(to_screen(preview.parts(), terminal_width()) + "\n")
+            print_text(to_screen(preview.parts(), terminal_width()) + "\n" * (not dry_run))
         asks = not (yes or as_json or dry_run)
         if asks and on_terminal() and not confirmed("Publish?"):
             print_line("Nothing was published.")
@@ -106,4 +108,11 @@ def answer_command(
     with owner_notices(), progress_bars() as bars:
         published = run_answer(job, show=show, publishes=not dry_run, progress=bars)
     if published is not None:
-        show_published(published, shown[0] if shown else None, as_json=as_json)
+        show_published(
+            published,
+            shown[0] if shown else None,
+            as_json=as_json,
+            then="send it to the analyst: clusterdp estimate RELEASE --answer",
+        )
+    elif not as_json:
+        print_line("Next: the same without --dry-run")

@@ -36,7 +36,7 @@ from clusterdp.published.overview import overview, particulars
 from clusterdp.published.rows import released_row_errors
 from clusterdp.published.statements import owners_words
 from clusterdp.published.verification import verify_binding, verify_folder
-from clusterdp.storage.folder import ERRATA
+from clusterdp.storage.folder import ERRATA, MANIFEST
 from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def verify_command(
                 print_line(f"ok   {check.name}")
             else:
                 print_failure(f"{check.name}: {check.problem}")
-        if not sound:
+        if not sound and open_folder(folder).size(MANIFEST) is not None:
             print_next("do not use this folder. Get it again from the owner, and verify it.")
         if said:
             print_note("No check can confirm these statements of the owner:")

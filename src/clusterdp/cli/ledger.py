@@ -193,6 +193,8 @@ def verify_ledger(
     if not as_json:
         last = ledger.head()
         print_line(f"The history is intact: {counted(last.number + 1, 'entry')}.")
+        for one in folder or ():
+            print_line(f"{one} is in it, and not withdrawn.")
         print_line(f"Keep this hash elsewhere: {last.hash}")
 
 

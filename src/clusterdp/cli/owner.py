@@ -412,9 +412,13 @@ def _published_in_short(published: Published, preview: Preview | AnswerPreview |
 
 
 def show_published(
-    published: Published, preview: Preview | AnswerPreview | None, *, as_json: bool
+    published: Published,
+    preview: Preview | AnswerPreview | None,
+    *,
+    as_json: bool,
+    then: str = "clusterdp inspect",
 ) -> None:
-    """Say where a release is, and what it found and cost."""
+    """Say where a release is, what it found and cost, and what to do with it then."""
     target = published.folder
     if as_json:
         content: dict[str, Any] = {} if preview is None else {"plan": preview.content}
@@ -430,4 +434,4 @@ def show_published(
     readable = is_store(target) or not has_scheme(target)
     print_line(f"Published to {target}{_published_in_short(published, preview)}")
     if readable:
-        print_line(f"Next: clusterdp inspect {target}")
+        print_next(f"{then} {target}")

@@ -34,13 +34,15 @@ class Linear:
     Attributes:
         low: The start of the axis.
         high: Its end.
+        least: The least step between numbers at it: 1 for counts.
     """
 
     low: float
     high: float
+    least: float = 0.0
 
     @classmethod
-    def over(cls, values: Iterable[float]) -> Linear:
+    def over(cls, values: Iterable[float], least: float = 0.0) -> Linear:
         """From a round number below all finite values to one above.
 
         Without any value, from 0 to 1.
@@ -51,7 +53,7 @@ class Linear:
             wider = _WIDENED * abs(low) or 1.0
             low, high = low - wider, high + wider
         step = _round_step(high - low)
-        return cls(math.floor(low / step) * step, math.ceil(high / step) * step)
+        return cls(math.floor(low / step) * step, math.ceil(high / step) * step, least)
 
     def places(self, values: Iterable[float]) -> FloatArray:
         """Where values stand: 0 at the start of the axis, 1 at its end."""
@@ -59,7 +61,7 @@ class Linear:
 
     def ticks(self) -> list[float]:
         """Multiples of a round number."""
-        step = _round_step(self.high - self.low)
+        step = max(_round_step(self.high - self.low), self.least)
         first = math.ceil(self.low / step - _ROUNDING)
         last = math.floor(self.high / step + _ROUNDING)
         return [place * step for place in range(first, last + 1)]

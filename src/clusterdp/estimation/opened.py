@@ -227,7 +227,8 @@ class ReadFolders:
         data, cluster = self.names[0], first.columns.true_cluster or first.columns.cluster
         layout = self.request.layout
         if not self.is_one:
-            data = f"{self.names[0]} and {len(self.names) - 1} more"
+            more = self.names[1] if len(self.names) == 2 else f"{len(self.names) - 1} more"
+            data = f"{self.names[0]} and {more}"
             cluster = cluster if any(one.columns.cluster for one in self.releases) else None
         found = Origin.from_layout(data, layout, cluster, shares, made_by)
         n_clusters = found.n_clusters if self.is_one or cluster is not None else 0

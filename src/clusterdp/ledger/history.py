@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from clusterdp.ledger._store import Entry
 
 FORMAT_VERSION = 4
+# Letters of an id that people see; JSON has all.
+ID_SHOWN = 8
 # What the reservation of a release has as text.
 _TEXTS = ("population", "key_sha256", "claim")
 # What later entries of a release add to its record.
@@ -122,6 +124,13 @@ class ReleaseRecord:
     def terms(self) -> Terms:
         """What it publishes and what that costs."""
         return msgspec.convert(self.content, Terms)
+
+
+def named_release(known: Sequence[ReleaseRecord], release_id: str) -> ReleaseRecord | None:
+    """A release by its id, or by as much of it as people see, if no other begins so."""
+    begun = [one for one in known if one.release_id.startswith(release_id)]
+    is_enough = len(begun) == 1 and len(release_id) >= ID_SHOWN
+    return next((one for one in begun if is_enough or one.release_id == release_id), None)
 
 
 def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:

@@ -25,6 +25,7 @@ from clusterdp.ledger.history import (
     describe_opening,
     find_problems,
     format_problem,
+    named_release,
     populations_of,
     read_releases,
     refuse_answered,
@@ -341,6 +342,7 @@ class Ledger:
         encryption = self._unlocked()
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
+            release_id = record.release_id
             self._check_unfinished(record, "resume")
             kept = transaction.secrets(release_id)
         problem = secrets_problem(record, kept)
@@ -399,13 +401,11 @@ class Ledger:
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
             if status_of(record) != "published":
-                raise LedgerError(
-                    f"release {release_id} is {status_of(record)}: only a published one can be "
-                    "withdrawn"
-                )
+                why = f"release {record.release_id} is {status_of(record)}"
+                raise LedgerError(f"{why}: only a published one can be withdrawn")
             content = describe_reason(reason)
-            transaction.append(event=WITHDRAWN, release_id=release_id, content=content)
-            return self._record(transaction, release_id)
+            transaction.append(event=WITHDRAWN, release_id=record.release_id, content=content)
+            return self._record(transaction, record.release_id)
 
     def _check_cancellable(self, record: ReleaseRecord, kept: Secrets | None) -> None:
         """Raise a LedgerError unless a release drew nothing."""
@@ -427,6 +427,7 @@ class Ledger:
         content = describe_reason(reason)
         with self._store.writing() as transaction:
             record = self._record(transaction, release_id)
+            release_id = record.release_id
             event, details = {"close": "closed", "cancel": "cancelled"}[verb], dict[str, str]()
             if record.status == event and remove_later(record):
                 ended = {key: one for key, one in (record.ended or {}).items() if key != "at_work"}
@@ -443,16 +444,16 @@ class Ledger:
             return self._record(transaction, release_id)
 
     def _record(self, transaction: Transaction, release_id: str) -> ReleaseRecord:
-        for record in read_releases(self._history(transaction)):
-            if record.release_id == release_id:
-                return record
-        raise LedgerError(f"the ledger {self} has no release {release_id}")
+        record = named_release(read_releases(self._history(transaction)), release_id)
+        if record is not None:
+            return record
+        why = f"the ledger {self} has no release {release_id}"
+        raise LedgerError(f"{why}. Fix: give an id that clusterdp ledger show {self} lists.")
 
     def _check_unfinished(self, record: ReleaseRecord, verb: str) -> None:
         if not record.is_unfinished:
-            raise LedgerError(
-                f"release {record.release_id} is {record.status}: there is nothing to {verb}"
-            )
+            why = f"release {record.release_id} is {record.status}"
+            raise LedgerError(f"{why}: there is nothing to {verb}")
 
     def _unusable(self, release_id: str, problem: str | None) -> str:
         how = self._how_to_close(release_id)

@@ -114,10 +114,9 @@ class PopulationBudget:
         names = set(terms.outcome_names)
         earlier = sum(not names.isdisjoint(one.terms.outcome_names) for one in balance.spent)
         note = (
-            f"the ledger has {counted(earlier, 'earlier release')} of "
-            f"{', '.join(map(repr, terms.outcome_names))} of population {balance.population!r}; "
-            f"all releases about this population have spent {budget_in_short(balance.basic)}, and "
-            f"with this one {budget_in_short(after)}"
+            f"The ledger has {counted(earlier, 'earlier release')} of "
+            f"{', '.join(map(repr, terms.outcome_names))} about {balance.population!r}. With this "
+            f"one, all releases about {balance.population!r} spend {budget_in_short(after)}."
         )
         return {
             "population": balance.population,

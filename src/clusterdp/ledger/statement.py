@@ -14,6 +14,7 @@ from clusterdp.document.markup import to_html
 from clusterdp.document.model import Code, KeyNumbers, Paragraph, Section, Table
 from clusterdp.document.text import terminal_width, to_lines
 from clusterdp.ledger.balance import budget_in_short, shown_below
+from clusterdp.ledger.history import ID_SHOWN
 from clusterdp.privacy.statement import rounded_up
 from clusterdp.sources.source import FRAME
 
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.privacy.accounting import Guarantee
 
-_BAR_WIDTH = 32
-# Letters of an id in the table; commands and JSON have all.
-_SHOWN = 8
+_BAR_WIDTH = 24
 # Letters of the names of outcomes in the table.
 _LONGEST = 20
 _HEADER = ("date (UTC)", "release", "outcomes", "ε", "δ", "status", "by")
@@ -79,8 +78,8 @@ class Statement:
         about = [self._meaning(balance) for balance in self.balances]
         about += [text for balance in self.balances for text in self._of_batches(balance)]
         about += [
-            f"Release {one.release_id[:_SHOWN]} {withdrawn_in_words(one)}. Copies of it may exist, "
-            "so its budget stays spent."
+            f"Release {one.release_id[:ID_SHOWN]} {withdrawn_in_words(one)}. Copies of it may "
+            "exist, so its budget stays spent."
             for balance in self.balances
             for one in balance.releases
             if one.is_withdrawn
@@ -222,10 +221,10 @@ def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
 
 def _cells(one: ReleaseRecord, answered: str | None) -> tuple[str, ...]:
     """The cells of a release; of an answer, with the id of the release that it is about."""
-    about = f" (answers {answered[:_SHOWN]})" if one.answers and answered else ""
+    about = f" (answers {answered[:ID_SHOWN]})" if one.answers and answered else ""
     return (
         one.at[:16].replace("T", " "),
-        one.release_id[:_SHOWN],
+        one.release_id[:ID_SHOWN],
         _in_short(one.terms.outcome_names) + about,
         rounded_up(one.guarantee.epsilon),
         rounded_up(one.guarantee.delta),

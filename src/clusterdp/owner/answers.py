@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,6 +222,10 @@ def answer(  # noqa: PLR0913 - what is answered, and where things are, all by na
     """
     if not isinstance(ledger, Ledger):
         key_file = None if ledger_key_file is None else Path(ledger_key_file)
+        if not isinstance(ledger, str | os.PathLike):
+            raise ParameterError(
+                f"ledger must be a Ledger or its path, got {type(ledger).__name__}"
+            )
         ledger = open_ledger(os.fspath(ledger), key_file)
     where = str(ledger)
     made = run_answer(
@@ -239,4 +243,4 @@ def answer(  # noqa: PLR0913 - what is answered, and where things are, all by na
         progress=progress,
     )
     assert made is not None  # noqa: S101 - it was to be published
-    return made
+    return replace(made, is_answer=True)

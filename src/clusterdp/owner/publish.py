@@ -60,11 +60,13 @@ class Published:
         folder: Where it is.
         release_id: Its id in the ledger; None without one.
         found: What its pilot histogram found, in sentences; empty without one.
+        is_answer: Whether it answers a follow-up to another release.
     """
 
     folder: str
     release_id: str | None = None
     found: tuple[str, ...] = ()
+    is_answer: bool = False
 
     def __fspath__(self) -> str:
         return self.folder
@@ -79,7 +81,8 @@ class Published:
         """Where it is, what its pilot found, and what to do with it."""
         found = [("Found", one) for one in self.found]
         recorded = [] if self.release_id is None else [("Release", self.release_id)]
-        estimate = Code("Next", f"clusterdp.estimate({self.folder!r})")
+        used = f"release, answers={self.folder!r}" if self.is_answer else repr(self.folder)
+        estimate = Code("Next", f"clusterdp.estimate({used})")
         lead = Paragraph(f"Published to {self.folder}", "lead")
         page = ("To share", f"the whole folder; {INDEX} describes it")
         return [lead, Facts([*found, *recorded, page]), estimate]

@@ -355,9 +355,10 @@ class PlanReport:
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
         facts = self.facts()
-        without = "no ledger (cannot be added later; see [privacy])" if self.for_file else None
-        if budget := self.budget or without:
-            facts.append(("Budget", budget))
+        if self.budget:
+            facts.append(("Budget", self.budget))
+        elif self.for_file and self.rejected is None:
+            facts.append(("Budget", "no ledger (cannot be added later; see [privacy])"))
         if self.for_file:
             facts += unsaid_pairs(self.request.provenance.unsaid)
         notes = [*filter(None, [self.rejected]), *self.every_note()]

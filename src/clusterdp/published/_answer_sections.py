@@ -29,23 +29,25 @@ def answer_introduction(view: FolderView) -> Section:
     return Section("", [Paragraph(lead, "lead"), KeyNumbers(numbers), answer_facts(manifest)])
 
 
-def answer_facts(manifest: Manifest) -> Facts:
-    """What an answer is bound to, and its groups."""
+def answer_facts(manifest: Manifest, *, in_short: bool = False) -> Facts:
+    """What an answer is bound to, and its groups; in short with checksums that fit a line."""
     answers = manifest.answers
     assert answers is not None  # noqa: S101 - the caller has an answer
     found, units = answers.found_in_fold, manifest.provenance.units
     groups = [
-        f"{code(one.columns[0])}: {counted(len(set(one.labels[0]) - {NOT_ASKED}), 'group')} of "
-        f"{labeled:,} labeled {units}"
+        f"{one.columns[0] if in_short else code(one.columns[0])}: "
+        f"{counted(len(set(one.labels[0]) - {NOT_ASKED}), 'group')} of {labeled:,} labeled {units}"
         + (f"; {counted(pooled, 'small group')} pooled into {NOT_ASKED}" if pooled else "")
         for one, labeled, pooled in zip(
             manifest.breakdowns, answers.n_labeled, answers.n_pooled, strict=True
         )
     ]
     held = f"fold {found}; its {units} have no labels" if found is not None else ""
+    bound = [answers.release, answers.followup]
+    release, followup = (f"{one[:16]}…" if in_short else code(one) for one in bound)
     pairs = [
-        ("Release", f"manifest {code(answers.release)}"),
-        ("Follow-up", code(answers.followup)),
+        ("Release", f"manifest {release}"),
+        ("Follow-up", followup),
         ("Groups", "; ".join(groups)),
         ("Metrics", "all" if answers.metrics is None else ", ".join(answers.metrics)),
         ("Found in", held),

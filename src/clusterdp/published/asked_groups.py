@@ -70,9 +70,7 @@ class AskedGroups(NamedTuple):
 def check_askable(release: Release) -> None:
     """Raise a ParameterError unless follow-ups to a release can be answered."""
     if release.answers is not None:
-        raise ParameterError(
-            "This folder answers a follow-up. Fix: give the release that it is about."
-        )
+        raise ParameterError("This folder is an answer. Fix: give the release that it is about.")
     if release.units is None:
         raise ParameterError(
             "This release has no rows, and an answer is used with rows. Fix: ask the owner for a "

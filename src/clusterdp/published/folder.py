@@ -51,6 +51,7 @@ from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,
     ERRATA,
+    FOLLOWUP,
     INDEX,
     MANIFEST,
     MOST_OF_MANIFEST,
@@ -176,6 +177,11 @@ def _sealed(folder: Files) -> bytes:
     if sealed is None:
         if not folder.exists():
             raise FormatError(f"there is no folder {folder}; check its name")
+        if folder.size(FOLLOWUP) is not None:
+            raise FormatError(
+                f"{folder} is a follow-up, and no release or answer. Fix: give the published "
+                "folder, or answer it: clusterdp answer."
+            )
         raise FormatError(
             f"{folder} is not a release: it has no {MANIFEST}; give the published folder"
         )

@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,14 +195,15 @@ def _document(asked: FollowUp, labels: pl.DataFrame, unit: str) -> Document:
         "and arms with noise, names and sizes of groups, and a keyed checksum of the labels."
     )
     analyst = (
-        f"Keep this folder: {code('clusterdp estimate')} compares the labels with the answer's "
-        "checksum by the key in it."
+        f"Keep this folder: with its key, {code('clusterdp estimate')} checks that your labels are "
+        "those that were answered."
     )
+    by = "".join(f" --by {shlex.quote(','.join(one))}" for one in asked.dimensions)
     steps: list[Part | Section] = [
         Paragraph(owner),
         Code("The owner", "clusterdp answer . --epsilon 0.2 --ledger budget.db --out answer", "sh"),
         Paragraph(analyst),
-        Code("The analyst", "clusterdp estimate published --answer answer", "sh"),
+        Code("The analyst", f"clusterdp estimate published --answer answer{by}", "sh"),
     ]
     return Document(
         "A follow-up to a release",
@@ -219,7 +221,12 @@ def read_followup(place: str | os.PathLike[str]) -> tuple[FollowUp, str]:
     folder = open_folder(place)
     content = folder.read(FOLLOWUP, MOST_OF_TEXT) if folder.exists() else None
     if content is None:
-        raise FormatError(f"{folder} is not a follow-up: it has no {FOLLOWUP}")
+        if not folder.exists():
+            raise FormatError(f"there is no folder {folder}. Fix: check its name.")
+        raise FormatError(
+            f"{folder} is not a follow-up: it has no {FOLLOWUP}. Fix: give the folder that "
+            "clusterdp ask wrote."
+        )
     try:
         asked = msgspec.json.decode(content, type=FollowUp)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -237,6 +244,12 @@ def read_followup(place: str | os.PathLike[str]) -> tuple[FollowUp, str]:
     return asked, hashlib.sha256(content).hexdigest()
 
 
+def has_labels(place: str | os.PathLike[str], asked: FollowUp) -> bool:
+    """Whether a folder has the labels that its follow-up was written with."""
+    folder = open_folder(place)
+    return folder.size(LABELS) is not None and folder.sum(LABELS).sha256 == asked.labels_sha256
+
+
 def read_labels_of(place: str | os.PathLike[str], asked: FollowUp) -> pl.DataFrame:
     """The labels of a follow-up, ids first.
 
@@ -246,8 +259,11 @@ def read_labels_of(place: str | os.PathLike[str], asked: FollowUp) -> pl.DataFra
     import polars as pl
 
     folder: Files = open_folder(place)
-    if folder.size(LABELS) is None or folder.sum(LABELS).sha256 != asked.labels_sha256:
-        raise FormatError(f"{folder}/{LABELS} is not what the follow-up was written with")
+    if not has_labels(place, asked):
+        raise FormatError(
+            f"{folder}/{LABELS} is not what the follow-up was written with. Fix: get the folder "
+            "again from the analyst, unchanged."
+        )
     try:
         labels = held_table(folder, LABELS, _MOST_LABELS)
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:

@@ -48,11 +48,12 @@ def overview(view: FolderView) -> list[Part]:
         ("Privacy", str(terms.guarantee.statement(about.unit))),
         *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
     ]
-    shown = Facts([(name, text) for name, text in pairs if text])
+    bound = [] if manifest.answers is None else answer_facts(manifest, in_short=True).pairs
+    shown = Facts([(name, text) for name, text in (*bound, *pairs) if text])
     return [
         Paragraph(f"{what}{day}"),
         Paragraph(size),
-        view.mde() if manifest.answers is None else answer_facts(manifest),
+        *([view.mde()] if manifest.answers is None else []),
         shown,
         *as_notes(joined_texts(view.remarks)),
     ]

@@ -118,5 +118,6 @@ class Release:
                 f"{name} ({parts[name]})" if name in parts else name for name in columns.published
             ]
             facts["Columns"] = ", ".join(named)
-        facts["Next"] = "clusterdp.estimate(release)"
+        used = "release" if self.answers is None else "release, answers=this_folder"
+        facts["Next"] = f"clusterdp.estimate({used})"
         return [Facts(list(facts.items())), *as_notes(joined_texts(self.remarks))]

@@ -123,9 +123,9 @@ class PlannedLook:
         """The boundary, and what is spent."""
         reach = self.boundaries(alpha)[self.number - 1]
         return (
-            f"Look {self.number} of {self.planned}: CIs and p-values hold over all "
-            f"{self.planned} looks (O'Brien–Fleming spending). An effect is significant beyond "
-            f"{reach:.2f} SEs at this look."
+            f"Look {self.number} of {self.planned}: CIs and p-values hold over all looks "
+            f"(O'Brien–Fleming spending). An effect is significant beyond {reach:.2f} SEs at this "
+            "look."
         )
 
     def boundary(self, alpha: float) -> tuple[str, FloatArray, FloatArray]:

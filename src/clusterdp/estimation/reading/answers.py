@@ -24,6 +24,7 @@ from clusterdp.published.folder import read_release
 from clusterdp.published.followup import (
     CROSSED,
     FollowUp,
+    has_labels,
     read_followup,
     read_labels_of,
     unbound,
@@ -160,13 +161,14 @@ def _known_followups(answers: list[str], followups: Any) -> dict[str, tuple[str,
     for folder in _next_to(answers):
         with suppress(FormatError):  # it may be of another version, and nobody named it
             asked, checksum = read_followup(folder)
-            known.setdefault(checksum, (folder, asked))
+            if checksum not in known or not has_labels(*known[checksum]):
+                known[checksum] = folder, asked
     return known
 
 
 def folder_paths(parameter: str, given: Any) -> list[str]:
     """Folders as a list of their paths."""
-    listed = [given] if isinstance(given, str | os.PathLike) else list(given or ())
+    listed = list(given or ()) if isinstance(given, list | tuple | None) else [given]
     if not all(isinstance(one, str | os.PathLike) for one in listed):
         raise ParameterError(f"{parameter} must be folders, got {given!r}")
     return [os.fspath(one) for one in listed]

@@ -33,11 +33,12 @@ TableNumbers = tuple[int, int, int]
 
 
 def join_notes(
-    size: TableNumbers, n_units: int, n_matched: int, n_nulls: dict[str, int]
+    table: str, size: TableNumbers, n_units: int, n_matched: int, n_nulls: dict[str, int]
 ) -> list[Note]:
     """What released rows and the analyst's table lack of each other.
 
     Args:
+        table: What the table is called.
         size: What the table has. Rows without an id, and those that repeat others, are left out.
         n_units: Released units.
         n_matched: Units that are in both.
@@ -48,20 +49,20 @@ def join_notes(
     texts = [
         (
             n_matched < n_units,
-            f"{unmatched} the segments table. They count overall and in no segment.",
+            f"{unmatched} {table}. They count overall and in no segment.",
         ),
         (
             n_matched < n_ids,
-            f"{n_ids - n_matched:,} of {n_ids:,} ids of the segments table are not in the release.",
+            f"{n_ids - n_matched:,} of {n_ids:,} ids of {table} are not in the release.",
         ),
-        (n_without, f"{counted(n_without, 'row')} of the segments table without an id: ignored."),
+        (n_without, f"{counted(n_without, 'row')} of {table} without an id: ignored."),
         (
             n_repeated,
-            f"{counted(n_repeated, 'duplicate row')} of the segments table: ignored.",
+            f"{counted(n_repeated, 'duplicate row')} of {table}: ignored.",
         ),
     ]
     texts += [
-        (n, f"{n:,} ids of the segments table have no {name}. They are in no segment by {name}.")
+        (n, f"{n:,} ids of {table} have no {name}. They are in no segment by {name}.")
         for name, n in n_nulls.items()
     ]
     return [Note(text, Weight.SCOPE) for is_so, text in texts if is_so]

@@ -294,7 +294,8 @@ def _joined_notes(every: Sequence[FolderRows]) -> list[Note] | None:
     }
     n_ids, n_without, n_repeated = map(sum, zip(*sizes, strict=True))
     n_units = sum(one.release.layout.n_units for one in every)
-    return join_notes((n_ids, n_without, n_repeated), n_units, matched, n_nulls)
+    table = "the labels of the follow-up" if first.request.groups else "the segments table"
+    return join_notes(table, (n_ids, n_without, n_repeated), n_units, matched, n_nulls)
 
 
 def _without(table: pl.DataFrame, dimension: tuple[str, ...]) -> pl.DataFrame:

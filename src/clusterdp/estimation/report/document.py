@@ -262,7 +262,7 @@ def _segments(estimate: Findings) -> list[Section]:
             "Dots: estimates; bars: CIs; gray: not significantly different from zero.",
             "Effects are shrunken; the plain CI is a gray bar behind." if are_shrunken else "",
             f"Dashed: the effect on all {estimate.origin.units}." if part.key == "segments" else "",
-            sentences.family_sentence(estimate),
+            "" if are_shrunken else sentences.family_sentence(estimate),
             left_out,
         ]
         parts: list[Part | Section] = [Paragraph(" ".join(filter(None, about)))]
@@ -290,7 +290,7 @@ def _looks(estimate: Findings) -> list[Part | Section]:
     ]
     drawing = line_chart(
         lines,
-        Axis(kind, Linear.over([float(places[0]), float(places[-1])])),
+        Axis(kind, Linear.over([float(places[0]), float(places[-1])], least=1.0)),
         Axis("SEs from zero", Linear.over([0.0, *reaches[shown].tolist()])),
         title="How far from zero an effect is significant",
         description=f"{now:.2f} standard errors now.",
@@ -310,7 +310,9 @@ def _checks(estimate: Findings) -> list[Part]:
     passed = ", ".join(one.name.lower() for one in estimate.checks if one.verdict == "passed")
     if not found:
         n_checks = len(estimate.checks)
-        return [Paragraph(f"All {n_checks} checks passed: {passed}.")] if n_checks else []
+        few = {1: "The check", 2: "Both checks"}
+        named = few.get(n_checks, f"All {n_checks} checks")
+        return [Paragraph(f"{named} passed: {passed}.")] if n_checks else []
     items = [f"{strong(one.name)} ({one.verdict}): {' '.join(one.found)}" for one in found]
     return [Items([*items, *([f"Passed: {passed}."] if passed else [])])]
 
