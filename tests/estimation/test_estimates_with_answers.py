@@ -186,7 +186,7 @@ def test_what_does_not_go_together_is_rejected(
 def test_an_answer_is_no_release(experiment: Experiment) -> None:
     with pytest.raises(ParameterError, match="This folder answers a follow-up"):
         cdp.estimate(experiment.folder / "answer")
-    with pytest.raises(ParameterError, match="This folder answers a follow-up"):
+    with pytest.raises(ParameterError, match="This folder is an answer"):
         cdp.ask(experiment.folder / "answer", by="tier", out=experiment.folder / "x")
 
 
