@@ -59,6 +59,14 @@ def test_other_people_in_a_table_of_the_same_sizes_are_rejected(experiment: Expe
     experiment.table.with_columns(user=others).write_parquet(place)
     with pytest.raises(ClusterDPError, match="other ids than the release"):
         experiment.answer(table=str(place))
+    # The same people in other arms would be in other totals.
+    first, second = (experiment.table.filter(pl.col("market") == 0, treated=arm) for arm in (0, 1))
+    unasked = pl.col("user").is_in(asked.implode()).not_()
+    ids = [one.filter(unasked)["user"][0] for one in (first, second)]
+    moved = pl.when(pl.col("user").is_in(ids)).then(1 - pl.col("treated")).otherwise("treated")
+    experiment.table.with_columns(treated=moved).write_parquet(place)
+    with pytest.raises(ClusterDPError, match="or in other arms"):
+        experiment.answer(table=str(place))
     assert experiment.spent() == 2.0
     experiment.answer()
 
