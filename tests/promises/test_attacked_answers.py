@@ -92,10 +92,18 @@ def test_a_dry_run_finishes_nothing(
     assert experiment.spent() == 2.5
 
 
-def test_what_was_withdrawn_is_not_answered(experiment: Experiment) -> None:
+def test_what_was_withdrawn_is_not_answered(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment.ask()
     experiment.ask("another")
+    experiment.ask("begun")
     release_id = experiment.answer().release_id
+    with monkeypatch.context() as patched:
+        patched.setattr(Reservation, "seal", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            experiment.answer("begun", "again")
+    (begun,) = (one for one in experiment.ledger.releases() if one.is_unfinished)
     experiment.ledger.withdraw(str(release_id))
     with pytest.raises(ClusterDPError, match="answered this follow-up, and was withdrawn"):
         experiment.answer(out="again")
@@ -103,7 +111,10 @@ def test_what_was_withdrawn_is_not_answered(experiment: Experiment) -> None:
     experiment.ledger.withdraw(released.release_id)
     with pytest.raises(ClusterDPError, match="which the follow-up is about, was withdrawn"):
         experiment.answer("another", "again")
-    assert experiment.spent() == 2.5
+    with pytest.raises(ClusterDPError, match="which the follow-up is about, was withdrawn"):
+        cdp.resume(begun.release_id, ledger=experiment.ledger)
+    assert not (experiment.folder / "again").exists()
+    assert experiment.spent() == 3.0
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,7 @@ def release_of(ledger: Ledger, folder: str) -> ReleaseRecord:
             if one.is_withdrawn:
                 raise LedgerError(
                     f"release {one.release_id}, which the follow-up is about, was withdrawn. "
-                    "Nothing was spent. Fix: ask the analyst for a follow-up to another release"
+                    "Nothing was published. Fix: ask the analyst for a follow-up to another release"
                 )
             return one
     raise LedgerError(
