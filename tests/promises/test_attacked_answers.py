@@ -59,6 +59,14 @@ def test_other_people_in_a_table_of_the_same_sizes_are_rejected(experiment: Expe
     experiment.table.with_columns(user=others).write_parquet(place)
     with pytest.raises(ClusterDPError, match="other ids than the release"):
         experiment.answer(table=str(place))
+    # The same people in other arms would be in other totals.
+    first, second = (experiment.table.filter(pl.col("market") == 0, treated=arm) for arm in (0, 1))
+    unasked = pl.col("user").is_in(asked.implode()).not_()
+    ids = [one.filter(unasked)["user"][0] for one in (first, second)]
+    moved = pl.when(pl.col("user").is_in(ids)).then(1 - pl.col("treated")).otherwise("treated")
+    experiment.table.with_columns(treated=moved).write_parquet(place)
+    with pytest.raises(ClusterDPError, match="or in other arms"):
+        experiment.answer(table=str(place))
     assert experiment.spent() == 2.0
     experiment.answer()
 
@@ -84,10 +92,18 @@ def test_a_dry_run_finishes_nothing(
     assert experiment.spent() == 2.5
 
 
-def test_what_was_withdrawn_is_not_answered(experiment: Experiment) -> None:
+def test_what_was_withdrawn_is_not_answered(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment.ask()
     experiment.ask("another")
+    experiment.ask("begun")
     release_id = experiment.answer().release_id
+    with monkeypatch.context() as patched:
+        patched.setattr(Reservation, "seal", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            experiment.answer("begun", "again")
+    (begun,) = (one for one in experiment.ledger.releases() if one.is_unfinished)
     experiment.ledger.withdraw(str(release_id))
     with pytest.raises(ClusterDPError, match="answered this follow-up, and was withdrawn"):
         experiment.answer(out="again")
@@ -95,7 +111,10 @@ def test_what_was_withdrawn_is_not_answered(experiment: Experiment) -> None:
     experiment.ledger.withdraw(released.release_id)
     with pytest.raises(ClusterDPError, match="which the follow-up is about, was withdrawn"):
         experiment.answer("another", "again")
-    assert experiment.spent() == 2.5
+    with pytest.raises(ClusterDPError, match="which the follow-up is about, was withdrawn"):
+        cdp.resume(begun.release_id, ledger=experiment.ledger)
+    assert not (experiment.folder / "again").exists()
+    assert experiment.spent() == 3.0
 
 
 @pytest.mark.parametrize(

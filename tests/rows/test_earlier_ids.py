@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,18 @@ UUID_FORMS = {
     "without hyphens": pl.Series([one.replace("-", "") for one in UUIDS]),
     "in braces": pl.Series([f"{{{one.upper()}}}" for one in UUIDS]),
 }
+HASHES = [hashlib.sha256(bytes([number])).hexdigest() for number in range(4)]
+MAILS = ["ann@shop.org", "bo.li@shop.org", "7@shop.org", "ö@shop.org"]
+HASH_FORMS = {
+    "lower": pl.Series(HASHES),
+    "upper": pl.Series([one.upper() for one in HASHES]),
+    "with spaces": pl.Series([f" {one} " for one in HASHES]),
+}
+MAIL_FORMS = {
+    "lower": pl.Series(MAILS),
+    "upper": pl.Series([one.upper() for one in MAILS]),
+    "title": pl.Series([one.title() for one in MAILS]),
+}
 
 
 def n_repeated(own: pl.Series, *earlier: pl.Series) -> int:
@@ -44,7 +57,11 @@ def n_repeated(own: pl.Series, *earlier: pl.Series) -> int:
     return ids.count_in(earlier)
 
 
-@pytest.mark.parametrize("forms", [FORMS, UUID_FORMS], ids=["numbers", "UUIDs"])
+@pytest.mark.parametrize(
+    "forms",
+    [FORMS, UUID_FORMS, HASH_FORMS, MAIL_FORMS],
+    ids=["numbers", "UUIDs", "hashes", "addresses"],
+)
 def test_an_id_is_the_same_in_every_form(forms: dict[str, pl.Series]) -> None:
     for own in forms.values():
         for other in forms.values():

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from clusterdp._named import column
 from clusterdp._text import counted
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, as_notes
@@ -27,7 +26,7 @@ from clusterdp.published.asked_groups import (
     check_askable,
     check_followup,
     forecast_in_short,
-    has_same_ids,
+    has_same_units,
 )
 from clusterdp.published.folder import read_files
 from clusterdp.published.followup import read_followup, read_labels_of
@@ -242,11 +241,11 @@ class AnswerTask:
         self._compare(opened.layout)
         assert isinstance(opened.table, LocalTable)  # noqa: S101 - Spark's are rejected above
         with source_errors():
-            same = has_same_ids(self.release, opened.table.rows.select(column(columns.unit)))
+            same = has_same_units(self.release, opened.table.rows)
         if not same:
             raise DataError(
-                f"the table has other ids than the release in {columns.unit!r} (unit). Nothing was "
-                "spent. Fix: give the released table (--table)"
+                f"the table has other ids than the release in {columns.unit!r} (unit), or in other "
+                "arms. Nothing was spent. Fix: give the released table (--table)"
             )
         return opened
 
@@ -328,7 +327,7 @@ def release_of(ledger: Ledger, folder: str) -> ReleaseRecord:
             if one.is_withdrawn:
                 raise LedgerError(
                     f"release {one.release_id}, which the follow-up is about, was withdrawn. "
-                    "Nothing was spent. Fix: ask the analyst for a follow-up to another release"
+                    "Nothing was published. Fix: ask the analyst for a follow-up to another release"
                 )
             return one
     raise LedgerError(

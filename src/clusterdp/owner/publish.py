@@ -19,7 +19,7 @@ from clusterdp.errors import ParameterError, errors_about
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
-from clusterdp.owner.answering import FOLLOWUP_FOLDER, RELEASE_FOLDER, AnswerTask
+from clusterdp.owner.answering import FOLLOWUP_FOLDER, RELEASE_FOLDER, AnswerTask, release_of
 from clusterdp.owner.batch import as_batch, check_declaration, check_rows_released
 from clusterdp.owner.job import ReleaseJob, python_job, require_ledger
 from clusterdp.owner.keywords import PublishKeywords, ReleaseKeywords, takes
@@ -347,6 +347,7 @@ def run_resume(
             else:
                 answer = AnswerTask.read(followup, released, options.to_dict())
                 answer.check_same(reservation.record)
+                release_of(budget.ledger, followup)
                 spec = answer.spec(reservation.mechanisms[0])
                 named = by_name(source, options)
                 opened = answer.open_table(named, engine, options.out or "", spec)

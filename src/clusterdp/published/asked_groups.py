@@ -157,18 +157,18 @@ def asked_groups(release: Release, asked: FollowUp, labels: pl.DataFrame) -> Ask
     return AskedGroups(held.with_columns(kept), breakdowns, n_labeled, pooled)
 
 
-def has_same_ids(release: Release, ids: pl.LazyFrame) -> bool:
-    """Whether as many ids are those of a release, in any order: sums of 64-bit hashes are equal.
+def has_same_units(release: Release, rows: pl.LazyFrame) -> bool:
+    """Whether rows have the ids of a release, each in its arm: sums of 64-bit hashes are equal.
 
     A table whose units differ from the release by mishap is found out; nobody else gives tables.
     """
     import polars as pl
 
-    unit = release.columns.unit
-    ours = scan_units(release).select(column(unit))
+    unit, arm = release.columns.unit, release.columns.arm
+    ours = scan_units(release)
     kind = ours.collect_schema()[unit]
-    hashes = column(unit).cast(kind, strict=False).hash()
-    held, given = (one.select(hashes.sum(), pl.len()) for one in (ours, ids))
+    each = pl.struct(column(unit).cast(kind, strict=False), column(arm).cast(pl.String)).hash()
+    held, given = (one.select(each.sum().alias("sum"), pl.len()) for one in (ours, rows))
     return collect_rows(held).equals(given.collect(engine="streaming"))
 
 

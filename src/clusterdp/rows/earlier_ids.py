@@ -2,9 +2,9 @@
 
 One person may have an id of another form elsewhere: 7, "7", "007" and "7.0" are one id here, and so
 are "100000" and "1e+05", as some tools write it. So is a UUID in any case of letters, with hyphens
-or without. Ids are compared by 128 bits of a public
-function of that form, so two different ids count as one in no table. Memory holds 16 bytes for each
-row of the new batch; earlier ids are read a part at a time.
+or without, and an e-mail address or the hexadecimal digits of a hash in any case. Ids are compared
+by 128 bits of a public function of that form, so two different ids count as one in no table. Memory
+holds 16 bytes for each row of the new batch; earlier ids are read a part at a time.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _KEY = hashlib.sha256(b"clusterdp earlier ids").digest()
 _HEX = "[0-9a-fA-F]"
 _UUID = rf"^\{{?({_HEX}{{8}})-?({_HEX}{{4}})-?({_HEX}{{4}})-?({_HEX}{{4}})-?({_HEX}{{12}})\}}?$"
+# Hashes of 160 bits or more, and e-mail addresses.
+_ANY_CASE = rf"^(?:{_HEX}{{40,}}|[^@\s]+@[^@\s]+)$"
 _NUMBER = r"^\+?(-?)0*([0-9]+)(?:\.0*)?$"
 # With the sign that tools write and random text does not have: 12e45 may be any id.
 _POWER = r"^-?[0-9](?:\.[0-9]+)?[eE]\+[0-9]{2}$"
@@ -147,6 +149,9 @@ def _in_one_form(ids: pl.Series) -> pl.Series:
         written = integers.cast(pl.String).fill_null(text.filter(is_power))
         text = text.scatter(is_power.arg_true(), written)
     numbers = text.str.replace(_NUMBER, "${1}${2}")
+    has_any_case = text.str.contains(_ANY_CASE)
+    if has_any_case.any():
+        numbers = numbers.str.to_lowercase().zip_with(has_any_case, numbers)
     if not is_uuid.any():
         return numbers
     uuids = text.str.replace(_UUID, "${1}${2}${3}${4}${5}").str.to_lowercase()
