@@ -376,7 +376,7 @@ def _planned_spending(
         earlier = [checksum_of(read_manifest(folder)) for folder in options.continues or ()]
         balance = Ledger(options.ledger).balance(options.population).continuing(earlier)
     except (FormatError, LedgerError) as error:
-        return None, f"A release would be rejected: {error}"
+        return None, in_file_terms(f"A release would be rejected: {error}")
     is_pure = not guarantee.delta
     losses = [ReleaseLoss(atoms=any_loss(guarantee.epsilon))] if is_pure else []
     # What a release loses may be less under tight composition than its guarantee says.
