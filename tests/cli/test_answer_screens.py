@@ -1,4 +1,4 @@
-"""What `ask` and `answer` show at 80 columns, word by word; all of it follows from public numbers."""
+"""What `ask` and `answer` show at 80 columns, word by word; it follows from public numbers."""
 
 from __future__ import annotations
 
