@@ -115,7 +115,9 @@ def test_another_release_is_found_by_verify(
     folder = str(experiment.folder / "answer")
     result = run("verify", folder, "--release", str(other.published))
     assert result.exit_code != 0
-    assert "is about another release" in " ".join(result.output.split())
+    said = " ".join(result.output.split())
+    assert "is about another release" in said
+    assert "Next: check the folders that you gave with it." in said
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from clusterdp.document.model import (
     in_code,
     strong,
 )
-from clusterdp.document.text import to_lines
+from clusterdp.document.text import to_lines, wrapped
 from page_checks import assert_sound_page, page_text
 
 HOSTILE = "<b>*x*</b> [a](b) _c_ # ! & | ~ \\ \x1b[2J {{ 7 }}"
@@ -114,3 +114,10 @@ def test_lines_fit_a_terminal() -> None:
         "long  2",
         "note: n",
     ]
+
+
+def test_a_number_stays_with_its_unit_and_its_letter() -> None:
+    for width in range(10, 40):
+        lines = wrapped("it costs ε = 2.5, of 4 pp, which is (F = 0.78, p = 0.36)", width)
+        assert not any(re.search(r"([εFp]( =)?| 4)$", line) for line in lines)
+        assert " ".join(lines) == "it costs ε = 2.5, of 4 pp, which is (F = 0.78, p = 0.36)"

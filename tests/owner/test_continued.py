@@ -399,6 +399,7 @@ folder = "{0}"
     said = run("plan", "../week3.toml").stdout
     assert "A release would be rejected: there is no folder" in said
     assert "no ledger" not in said
+    assert "Next: fix what a release would be rejected for, then clusterdp release" in said
 
 
 def test_a_preview_compares_no_ids_and_spends_nothing(ledger: Ledger) -> None:

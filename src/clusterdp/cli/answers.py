@@ -9,7 +9,6 @@ import typer
 
 from clusterdp._progress import progress_bars
 from clusterdp.cli.console import (
-    FIRST,
     REFUSED,
     AsJson,
     confirmed,
@@ -37,26 +36,20 @@ def answer_command(
     ],
     epsilon: Annotated[
         float,
-        typer.Option(help="What all totals cost together.", rich_help_panel=FIRST),
+        typer.Option(help="What all totals cost together."),
     ],
     ledger: Annotated[
         str,
-        typer.Option(help="The ledger that the release was made with.", rich_help_panel=FIRST),
+        typer.Option(help="The ledger that the release was made with."),
     ],
-    out: Annotated[str, typer.Option(help="The folder to publish.", rich_help_panel=FIRST)],
+    out: Annotated[str, typer.Option(help="The folder to publish.")],
     table: Annotated[
         str | None,
-        typer.Option(
-            help="The table that was released, if it is elsewhere now.", rich_help_panel=FIRST
-        ),
+        typer.Option(help="The table that was released, if it is elsewhere now."),
     ] = None,
     release: Annotated[
         str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="The release, if its folder is elsewhere now.",
-            rich_help_panel=FIRST,
-        ),
+        typer.Option(metavar="FOLDER", help="The release, if its folder is elsewhere now."),
     ] = None,
     query: Annotated[
         str | None, typer.Option(help="The query, if the table is in a database.")
@@ -68,13 +61,9 @@ def answer_command(
     *,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Show what would be published; spend nothing.", rich_help_panel=FIRST
-        ),
+        typer.Option("--dry-run", help="Show what would be published; spend nothing."),
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Publish without asking.", rich_help_panel=FIRST)
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Publish without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Answer an analyst's follow-up to a release with noisy totals.

@@ -35,14 +35,16 @@ from clusterdp.published.folder import add_erratum, read_errata, read_files, rea
 from clusterdp.published.overview import overview, particulars
 from clusterdp.published.rows import released_row_errors
 from clusterdp.published.statements import owners_words
-from clusterdp.published.verification import verify_binding, verify_folder
+from clusterdp.published.verification import APART, BOUND, verify_binding, verify_folder
 from clusterdp.storage.folder import ERRATA, MANIFEST
 from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clusterdp.channels.base import Check
     from clusterdp.document.model import Part
+
 from clusterdp.estimation.cluster_gain import ClusterGain
 
 _UNSEALED = "Erratum (not sealed)"
@@ -115,8 +117,8 @@ def verify_command(
                 print_line(f"ok   {check.name}")
             else:
                 print_failure(f"{check.name}: {check.problem}")
-        if not sound and open_folder(folder).size(MANIFEST) is not None:
-            print_next("do not use this folder. Get it again from the owner, and verify it.")
+        if not sound:
+            _print_remedy(folder, checks[-1])
         if said:
             print_note("No check can confirm these statements of the owner:")
             # Texts each in a line; names, which are those of the manifest's entries, together.
@@ -126,6 +128,17 @@ def verify_command(
             print_text(to_screen([items], terminal_width()))
     if not sound:
         raise typer.Exit(REFUSED)
+
+
+def _print_remedy(folder: str, last: Check) -> None:
+    """What to do with a folder that failed a check; what is no release needs no more advice."""
+    if last.problem is not None and last.name in {APART, BOUND}:
+        print_next(
+            "check the folders that you gave with it. If they are the right ones, do not use this "
+            "one, and ask the owner."
+        )
+    elif open_folder(folder).size(MANIFEST) is not None:
+        print_next("do not use this folder. Get it again from the owner, and verify it.")
 
 
 @reported_errors()

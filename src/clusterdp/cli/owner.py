@@ -220,7 +220,9 @@ def plan_command(
     if out is None and len(changed) > 1:
         names = ", ".join(changed[1:])
         print_note(f"{names}: in {written[0]}, and not in {made.experiment}")
-    print_line(f"Next: {release_line(str(made.experiment))}")
+    is_rejected = made.report is not None and made.report.rejected
+    first = "fix what a release would be rejected for, then " if is_rejected else ""
+    print_line(f"Next: {first}{release_line(str(made.experiment))}")
 
 
 def _source(given: dict[str, Any]) -> str:

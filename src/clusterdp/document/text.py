@@ -81,8 +81,9 @@ def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
     text = plain_text(text)
     if width is None:
         return [text]
-    # A number and its unit stay together.
+    # A number stays with its unit, and with what it is.
     firm = re.sub(r"(?<=\d) (?=pp\b)", _FIRM, text)
+    firm = re.sub(r"\b([εδτpF]) = (?=\d)", rf"\1{_FIRM}={_FIRM}", firm)
     lines = textwrap.wrap(firm, width, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace(_FIRM, " ") for line in lines]
 

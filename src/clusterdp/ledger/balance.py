@@ -153,7 +153,9 @@ class Balance:
             return self
         problem = self._chain_problem(manifests)
         if problem:
-            raise LedgerError(f"{problem}. No outcome was read and nothing was spent")
+            what, fix, how = f"{problem.rstrip('.')}.".partition("Fix: ")
+            done = "No outcome was read and nothing was spent."
+            raise LedgerError(f"{what.rstrip()} {done} {fix}{how}".rstrip())
         return self.apart_from(manifests)
 
     def _chain_problem(self, manifests: Sequence[str]) -> str | None:

@@ -57,8 +57,9 @@ if TYPE_CHECKING:
 # Machines may add up a prior in another order.
 _SAME_PRIOR = 1e-6
 _SEALED = "manifest, checksums and schema"
-# The check that needs other folders.
+# The checks that need other folders.
 APART = "no unit is in a folder that it continues"
+BOUND = "the answer is about this release"
 
 
 def verify_folder(
@@ -83,7 +84,7 @@ def verify_folder(
 def verify_binding(answer: str | os.PathLike[str], release: str | os.PathLike[str]) -> Check:
     """Whether an answer is about a release: its manifest, cells and outcomes."""
     return _run(
-        "the answer is about this release",
+        BOUND,
         lambda: unbound(read_release(answer), read_release(release)),
     )
 
