@@ -82,7 +82,8 @@ Protected   visit, clicks: ε = 2, δ = 0, one unit's outcomes (label DP)
 Budget      shop-users: spends 2 of the 4 remaining
 Not stated  description, license (cannot be added later; see [about])
 
-Published to again (7 files, 0.1 MB). Release ID, 2 of 4 remaining.
+Published to again (7 files, 0.1 MB)
+Release ID, 2 of 4 remaining.
 Next: clusterdp inspect again
 """
 INSPECT = f"""\

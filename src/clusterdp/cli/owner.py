@@ -399,18 +399,20 @@ def _show_before(preview: Preview, *, verbose: bool) -> None:
     print_text(to_screen([*preview.parts(), *details], terminal_width()) + "\n")
 
 
-def _published_in_short(published: Published, preview: Preview | AnswerPreview | None) -> str:
+def _published_in_short(
+    target: str, published: Published, preview: Preview | AnswerPreview | None
+) -> list[str]:
     """How much was written, the release's id in the ledger, and what remains of its budget."""
-    said = ""
+    said = f"Published to {target}"
     if not has_scheme(published.folder):
         sizes = [one.bytes for one in read_manifest(published.folder).files.values()]
         megabytes = max(sum(sizes) / 1e6, 0.1)
-        said = f" ({len(sizes) + 1} files, {megabytes:.1f} MB)"  # and the manifest itself
+        said += f" ({len(sizes) + 1} files, {megabytes:.1f} MB)"  # and the manifest itself
     if published.release_id is None:
-        return said
+        return [said]
     left = None if preview is None else preview.content["budget"]["remaining_after"]
     rest = "" if left is None else f", {left} remaining"
-    return f"{said}. Release {published.release_id[:8]}{rest}."
+    return [said, f"Release {published.release_id[:8]}{rest}."]
 
 
 def show_published(
@@ -434,6 +436,7 @@ def show_published(
     for found in published.found:
         print_note(found)
     readable = is_store(target) or not has_scheme(target)
-    print_line(f"Published to {target}{_published_in_short(published, preview)}")
+    for line in _published_in_short(target, published, preview):
+        print_line(line)
     if readable:
         print_next(f"{then} {target}")
