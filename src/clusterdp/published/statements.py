@@ -58,7 +58,7 @@ def owners_words(manifest: Manifest) -> list[str]:
         "names of columns": not manifest.terms.releases_rows,
         "numbers of units": not manifest.terms.releases_rows,
         "names, labels and values of outcomes": True,
-        "values of passthrough columns": bool(named.kept),
+        "values of passthrough columns": bool(named.kept) and manifest.terms.releases_rows,
         # Exact clusters, and clusters that went through a response, look the same.
         "which columns are private": named.cluster is not None,
         "shares of questions, beyond what ids show": manifest.asking is not None,
