@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from clusterdp._lists import parse_names
 from clusterdp._text import plain_text
 from clusterdp.cli.console import (
     FIRST,
+    Flag,
     HelpAll,
     check_place,
     print_json,
@@ -20,6 +21,7 @@ from clusterdp.cli.console import (
     print_next,
     print_screen,
     reported_errors,
+    with_flags,
 )
 from clusterdp.document.text import terminal_width
 from clusterdp.errors import OutputError, ParameterError
@@ -32,6 +34,114 @@ if TYPE_CHECKING:
     from clusterdp.estimation.report.results import Estimate
 
 
+_METHOD, _TESTS, _OUTPUT = "Method", "Tests", "Output"
+# Every option, by the argument of `clusterdp.estimate` that it is, where it is one.
+_FLAGS = {
+    "metrics": Flag(
+        list[str],
+        FIRST,
+        "What to measure: rounds (mean), rounds>=10 (share), p90(rounds), median(rounds), "
+        "dist(rounds) (distribution), spend/visit (ratio). Repeatable.",
+        name="metric",
+    ),
+    "control": Flag(str, _METHOD, "The arm to compare with."),
+    "segments": Flag(str, FIRST, "Your own table: a file, or a database with --segments-query."),
+    "segments_query": Flag(str, _METHOD, "The query whose rows are your table: 'select ...'."),
+    "answers": Flag(
+        list[str],
+        FIRST,
+        "An answer of the owner to a follow-up (clusterdp ask). Repeatable.",
+        metavar="FOLDER",
+        name="answer",
+    ),
+    "followups": Flag(
+        list[str],
+        _METHOD,
+        "The follow-up of an answer, if it is not next to it. Repeatable.",
+        metavar="FOLDER",
+        name="followup",
+    ),
+    "on": Flag(str, _METHOD, "Its column of ids; by default the one of the release."),
+    "by": Flag(
+        list[str],
+        FIRST,
+        "Segment by a column, or by folder; crossed: tier,region. Repeatable.",
+    ),
+    "adjust": Flag(
+        list[str],
+        FIRST,
+        "Columns measured before treatment to adjust for (CUPED, Lin's regression).",
+        metavar="COL,...",
+    ),
+    "exposure": Flag(
+        str,
+        _METHOD,
+        "Column or outcome that records treatment received (0 or 1). Adds complier effects (CACE).",
+        metavar="NAME",
+    ),
+    "differences": Flag(
+        str,
+        FIRST,
+        "Compare segments with the rest or pairwise, and test for heterogeneity.",
+        metavar="rest|pairs",
+    ),
+    "margins": Flag(
+        list[str],
+        _METHOD,
+        "Is the overall effect above this? visit=-0.002: not worse than control by more. "
+        "Repeatable.",
+        metavar="METRIC=NUMBER",
+        name="margin",
+    ),
+    "equivalence": Flag(
+        list[str],
+        _METHOD,
+        "Is the overall effect within ± this? visit=0.002. Repeatable.",
+        metavar="METRIC=NUMBER",
+    ),
+    "family": Flag(
+        str,
+        _TESTS,
+        "What a multiple-testing family covers: arms, segments, metrics. Holm and BH p-values and "
+        "simultaneous CIs are for a whole family.",
+        default=",".join(VARYING),
+    ),
+    "fold": Flag(
+        int,
+        _METHOD,
+        "Use one fold only, so that segments can be chosen in the others.",
+        metavar="FOLD",
+    ),
+    "unstratified": Flag(bool, _METHOD, "Compare overall means instead of within clusters."),
+    "rows_only": Flag(bool, _METHOD, "Use rows only, without noisy sums and counts."),
+    "shares": Flag(
+        str, _TESTS, "Planned shares of arms, for the SRM check.", metavar="ARM=SHARE,..."
+    ),
+    "level": Flag(float, _TESTS, "Confidence level.", default=0.95),
+    "folder_weights": Flag(
+        str,
+        _METHOD,
+        "How several folders count: by units, or by the precision of their effects.",
+        metavar="size|precision",
+        default="size",
+    ),
+    "look": Flag(
+        str,
+        _TESTS,
+        "Which of N planned looks this is. CIs and p-values hold over all of them.",
+        metavar="K/N",
+    ),
+    "anytime": Flag(
+        int,
+        _TESTS,
+        "For any number of looks: the number of units at which CIs are to be shortest, the same at "
+        "every look.",
+        metavar="UNITS",
+    ),
+    "csv": Flag(Path, FIRST, "Write a CSV file."),
+    "plot": Flag(Path, _OUTPUT, "Draw a forest plot (.svg, .png or .pdf)."),
+    "html": Flag(Path, FIRST, "Write a page to share. It opens in any browser."),
+}
 # Options that change what is written, and no number.
 _OUTPUTS = ("as_json", "csv", "plot", "html", "verbose")
 # How files of text may be called; places such as /dev/stdout have no ending.
@@ -40,6 +150,7 @@ _HTML = (".html", ".htm", "")
 
 
 @reported_errors()
+@with_flags(_FLAGS)
 def estimate_command(
     context: typer.Context,
     folders: Annotated[
@@ -50,182 +161,10 @@ def estimate_command(
             "of one experiment about different units.",
         ),
     ],
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What to measure: rounds (mean), rounds>=10 (share), p90(rounds), "
-            "median(rounds), dist(rounds) (distribution), spend/visit (ratio). Repeatable.",
-            rich_help_panel=FIRST,
-        ),
-    ] = None,
-    control: Annotated[
-        str | None, typer.Option(help="The arm to compare with.", rich_help_panel="Method")
-    ] = None,
-    segments: Annotated[
-        str | None,
-        typer.Option(
-            help="Your own table: a file, or a database with --segments-query.",
-            rich_help_panel=FIRST,
-        ),
-    ] = None,
-    segments_query: Annotated[
-        str | None,
-        typer.Option(
-            help="The query whose rows are your table: 'select ...'.", rich_help_panel="Method"
-        ),
-    ] = None,
-    answer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="An answer of the owner to a follow-up (clusterdp ask). Repeatable.",
-            rich_help_panel=FIRST,
-        ),
-    ] = None,
-    followup: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="The follow-up of an answer, if it is not next to it. Repeatable.",
-            rich_help_panel="Method",
-        ),
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            help="Its column of ids; by default the one of the release.",
-            rich_help_panel="Method",
-        ),
-    ] = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Segment by a column, or by folder; crossed: tier,region. Repeatable.",
-            rich_help_panel=FIRST,
-        ),
-    ] = None,
-    adjust: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COL,...",
-            help="Columns measured before treatment to adjust for (CUPED, Lin's regression).",
-            rich_help_panel=FIRST,
-        ),
-    ] = None,
-    exposure: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column or outcome that records treatment received (0 or 1). Adds complier "
-            "effects (CACE).",
-            rich_help_panel="Method",
-        ),
-    ] = None,
-    differences: Annotated[
-        str | None,
-        typer.Option(
-            metavar="rest|pairs",
-            help="Compare segments with the rest or pairwise, and test for heterogeneity.",
-            rich_help_panel=FIRST,
-        ),
-    ] = None,
-    margin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METRIC=NUMBER",
-            help="Is the overall effect above this? visit=-0.002: not worse than control by more. "
-            "Repeatable.",
-            rich_help_panel="Method",
-        ),
-    ] = None,
-    equivalence: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METRIC=NUMBER",
-            help="Is the overall effect within ± this? visit=0.002. Repeatable.",
-            rich_help_panel="Method",
-        ),
-    ] = None,
-    family: Annotated[
-        str,
-        typer.Option(
-            help="What a multiple-testing family covers: arms, segments, metrics. Holm and BH "
-            "p-values and simultaneous CIs are for a whole family.",
-            rich_help_panel="Tests",
-        ),
-    ] = ",".join(VARYING),
-    fold: Annotated[
-        int | None,
-        typer.Option(
-            metavar="FOLD",
-            help="Use one fold only, so that segments can be chosen in the others.",
-            rich_help_panel="Method",
-        ),
-    ] = None,
-    unstratified: Annotated[
-        bool,
-        typer.Option(
-            "--unstratified",
-            help="Compare overall means instead of within clusters.",
-            rich_help_panel="Method",
-        ),
-    ] = False,
-    rows_only: Annotated[
-        bool,
-        typer.Option(
-            "--rows-only",
-            help="Use rows only, without noisy sums and counts.",
-            rich_help_panel="Method",
-        ),
-    ] = False,
-    shares: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ARM=SHARE,...",
-            help="Planned shares of arms, for the SRM check.",
-            rich_help_panel="Tests",
-        ),
-    ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level.", rich_help_panel="Tests")] = 0.95,
-    folder_weights: Annotated[
-        str,
-        typer.Option(
-            metavar="size|precision",
-            help="How several folders count: by units, or by the precision of their effects.",
-            rich_help_panel="Method",
-        ),
-    ] = "size",
-    look: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K/N",
-            help="Which of N planned looks this is. CIs and p-values hold over all of them.",
-            rich_help_panel="Tests",
-        ),
-    ] = None,
-    anytime: Annotated[
-        int | None,
-        typer.Option(
-            metavar="UNITS",
-            help="For any number of looks: the number of units at which CIs are to be shortest, "
-            "the same at every look.",
-            rich_help_panel="Tests",
-        ),
-    ] = None,
+    *,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)
     ] = False,
-    csv: Annotated[
-        Path | None, typer.Option(help="Write a CSV file.", rich_help_panel=FIRST)
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw a forest plot (.svg, .png or .pdf).", rich_help_panel="Output"),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Write a page to share. It opens in any browser.", rich_help_panel=FIRST),
-    ] = None,
     verbose: Annotated[
         bool,
         typer.Option(
@@ -236,36 +175,24 @@ def estimate_command(
         ),
     ] = False,
     help_all: HelpAll = False,  # noqa: ARG001 - it prints and exits
+    **given: Any,
 ) -> None:
     """Estimate effects with confidence intervals, overall and in your own segments.
 
     clusterdp estimate published/ --segments crm.csv --by tier
     """
+    csv, plot, html = (given.pop(name) for name in ("csv", "plot", "html"))
+    segments, query, shares = (given.pop(name) for name in ("segments", "segments_query", "shares"))
     read = folders if segments is None else [*folders, segments]
     written = _checked_outputs(csv, plot, html, read)
     result = estimate_effects(
         folders,
-        metrics=metric or None,
-        control=control,
-        estimator="unstratified" if unstratified else "stratified",
-        use="rows" if rows_only else "everything",
-        answers=answer,
-        followups=followup,
-        segments=None if segments is None else open_segments(segments, on, segments_query),
-        on=on,
-        by=by,
-        adjust=parse_names(adjust),
-        exposure=exposure,
-        differences=differences,  # type: ignore[arg-type]  # it is checked there
-        margins=margin,
-        equivalence=equivalence,
-        family=family,
-        fold=fold,
+        estimator="unstratified" if given.pop("unstratified") else "stratified",
+        use="rows" if given.pop("rows_only") else "everything",
+        segments=None if segments is None else open_segments(segments, given["on"], query),
+        adjust=parse_names(given.pop("adjust")),
         shares=None if shares is None else _parse_shares(shares),
-        level=level,
-        folder_weights=folder_weights,  # type: ignore[arg-type]  # it is checked there
-        look=look,
-        anytime=anytime,
+        **given,
     )
     if csv is not None:
         _write_csv(result, csv)
@@ -280,10 +207,11 @@ def estimate_command(
     print_screen(estimate_text(result, terminal_width(), verbose=verbose))
     if written:
         print_line(f"Wrote {' and '.join(map(str, written))}")
+    by = given["by"]
     ideas = {
         "--by folder for each folder": len(folders) > 1 and not by,
         "--by COLUMN for segments": not by,
-        "--differences rest to compare segments": bool(by) and not differences,
+        "--differences rest to compare segments": bool(by) and not given["differences"],
         "--html report.html to share": html is None,
         "-v for more": not verbose,
     }
@@ -344,7 +272,7 @@ def _shown_word(option: str, value: object) -> str:
 
     A table that is no file may hold paths and passwords, and is not shown.
     """
-    if option in {"answer", "followup"}:
+    if option in {"answers", "followups"}:
         return Path(str(value)).resolve().name
     if option == "segments":
         return Path(str(value)).name if Path(str(value)).exists() else "SEGMENTS"

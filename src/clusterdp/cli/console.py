@@ -6,6 +6,7 @@ Help fits one screen: `--help` shows the first panel of options, `--help-all` ev
 from __future__ import annotations
 
 import faulthandler
+import inspect
 import json
 import math
 import os
@@ -15,7 +16,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -25,7 +26,7 @@ from clusterdp.document.text import terminal_width, wrapped
 from clusterdp.errors import ClusterDPError, OutputError, OwnerNotice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 # Exit codes that scripts can rely on; anything else that goes wrong is a bug and exits with 1.
@@ -399,3 +400,61 @@ HelpAll = Annotated[
         rich_help_panel=FIRST,
     ),
 ]
+
+
+class Flag(NamedTuple):
+    """An option of a command, where a list has them.
+
+    Attributes:
+        kind: The type of its value.
+        panel: The heading that help lists it under.
+        text: Its meaning.
+        metavar: What help shows in place of a value; None for the type.
+        default: What it is if it is not given; False if `kind` is bool.
+        name: Its name on the command line, where that is another.
+    """
+
+    kind: Any
+    panel: str
+    text: str
+    metavar: str | None = None
+    default: Any = None
+    name: str | None = None
+
+    def parameter(self, name: str) -> inspect.Parameter:
+        """The parameter of a command that typer makes the option of."""
+        default = False if self.kind is bool else self.default
+        option = typer.Option(
+            f"--{self.name or name.replace('_', '-')}",
+            help=self.text,
+            rich_help_panel=self.panel,
+            metavar=self.metavar,
+        )
+        kind = self.kind if default is not None else self.kind | None
+        return _parameter(name, Annotated[kind, option], default)
+
+
+Command = TypeVar("Command", bound="Callable[..., None]")
+
+
+def with_flags(flags: Mapping[str, Flag], **arguments: Any) -> Callable[[Command], Command]:
+    """Give a command the options of a list, and arguments by their types.
+
+    The command takes them as `**given`, each by its name. Those that it has itself are left out.
+    """
+
+    def decorate(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True)
+        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        listed = [_parameter(name, kind, None) for name, kind in arguments.items()]
+        listed += [one.parameter(name) for name, one in flags.items() if name not in own.parameters]
+        n_first = sum(one.kind is not one.KEYWORD_ONLY for one in kept)
+        every = [*kept[:n_first], *listed, *kept[n_first:]]
+        command.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]  # typer reads it
+        return command
+
+    return decorate
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

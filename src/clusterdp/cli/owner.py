@@ -11,7 +11,7 @@ import inspect
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -20,6 +20,8 @@ from clusterdp._progress import progress_bars
 from clusterdp.cli.console import (
     FIRST,
     REFUSED,
+    Command,
+    Flag,
     HelpAll,
     Verbose,
     check_place,
@@ -35,6 +37,7 @@ from clusterdp.cli.console import (
     print_sentences,
     print_text,
     reported_errors,
+    with_flags,
 )
 from clusterdp.cli.ledger import ask_passphrase
 from clusterdp.document.text import terminal_width, to_screen
@@ -70,52 +73,30 @@ _PLANNING, _BUDGET = "Planning", "Budget and recovery"
 OwnerJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_PLANNING)]
 UNREAD = "No outcome was read, and nothing was written."
 UNPUBLISHED = "Nothing was published."
-_Command = TypeVar("_Command", bound="Callable[..., None]")
 
 
-def with_options(function: Callable[..., Any]) -> Callable[[_Command], _Command]:
-    """Give a command the input table and every option of a function of Python that has a flag.
-
-    The command takes them as `**given`, each by its name; those that were not given are None.
-    """
-    names = {"input", *inspect.signature(function).parameters}
-
-    def decorate(command: _Command) -> _Command:
-        own = inspect.signature(command, eval_str=True)
-        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        with_flags = [name for panel in PANELS.values() for name in panel]
-        options = [
-            _parameter(name) for name in with_flags if name in names and name not in own.parameters
-        ]
-        command.__signature__ = own.replace(parameters=[*options, *kept])  # type: ignore[attr-defined]  # typer reads it
-        return command
-
-    return decorate
-
-
-def _parameter(name: str) -> inspect.Parameter:
-    """The parameter of a command that typer makes an option of."""
-    declared = DECLARED[name]
-    shown: Any
-    if name == "input":
-        shown = typer.Argument(metavar="EXPERIMENT|TABLE", help=declared.text)
-    else:
-        shown = typer.Option(
-            f"--{flag_of(name)}",
-            help=declared.text,
-            rich_help_panel=declared.panel,
-            metavar=declared.metavar,
+def with_options(function: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Give a command the input table and every option of a function of Python that has a flag."""
+    taken = inspect.signature(function).parameters
+    flags = {
+        name: Flag(
+            _command_line_type(DECLARED[name].types),
+            panel,
+            DECLARED[name].text,
+            metavar=DECLARED[name].metavar,
+            name=flag_of(name),
         )
-    hint: Any = Annotated[_command_line_type(declared.types) | None, shown]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        for panel, names in PANELS.items()
+        for name in names
+        if name in taken
+    }
+    table = typer.Argument(metavar="EXPERIMENT|TABLE", help=DECLARED["input"].text)
+    return with_flags(flags, input=Annotated[str | None, table])
 
 
 def _command_line_type(types: tuple[Any, ...]) -> Any:
     """What a command line can hold of the types of an option: words, a word, or its only type."""
-    for kind in (list[str], str):
-        if kind in types:
-            return kind
-    return types[0]
+    return next((kind for kind in (list[str], str) if kind in types), types[0])
 
 
 @reported_errors()
