@@ -17,6 +17,7 @@ from clusterdp.storage.spilling import keep_rows_in_memory
 keep_rows_in_memory()
 
 if TYPE_CHECKING:
+    from clusterdp.auditing.folder import Audit, audit
     from clusterdp.errors import (
         ClusterDPError,
         DataError,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 # Where each public name is defined.
 _HOMES = {
+    "auditing.folder": ("Audit", "audit"),
     "errors": (
         "ClusterDPError",
         "DataError",
@@ -95,6 +97,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Asked",
+    "Audit",
     "ClusterDPError",
     "DataError",
     "Effect",
@@ -117,6 +120,7 @@ __all__ = [
     "__version__",
     "answer",
     "ask",
+    "audit",
     "calibrated_rows",
     "cluster_dp",
     "cluster_free_dp",

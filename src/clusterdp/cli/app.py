@@ -23,6 +23,7 @@ _COMMANDS = {
     "estimate": ("Analyst", "analyst"),
     "ask": ("Analyst", "ask"),
     "verify": ("Analyst", "folders"),
+    "audit": ("Analyst", "audit"),
     "calibrate": ("Analyst", "folders"),
     "errata": ("Other", "folders"),
     "reproduce": ("Other", "reproduce"),
