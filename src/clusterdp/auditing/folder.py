@@ -54,7 +54,7 @@ class Audit:
         pair: The two outcome combinations where it is reached.
         output: Where the odds of rows change most: the number of the randomizer, and its output.
         parts: The loss of each part there.
-        problems: What does not fit the statement; the statement holds if there are none.
+        problems: What contradicts the statement. Empty if it holds.
     """
 
     stated: float
@@ -330,7 +330,7 @@ def _randomizers(
     """Each randomizer of a question in integers; axes `[output, combination]`."""
     channels = published.channels
     if channels is None:
-        raise ValueError("channels.parquet is missing")
+        raise ValueError("the table of randomizers is missing")
     if published.has_several:
         names = [one["name"] for one in question["outcomes"]["declared"]["outcomes"]]
         channels = channels.filter(channels["question"] == "+".join(names))
@@ -363,7 +363,7 @@ def _resampled(
     if counted:
         if min(map(min, integers)) < floor:
             raise ValueError("a prior is below the stated floor")
-        # Every two outcomes at the floor, which only the pairs of this table can tell.
+        # In these, every two outcomes are at the floor together.
         integers = {_at_floor(floor, size, pair) for pair in range(size)}
     kept = (_KEEP_TOTAL - redrawn) * _PRIOR_TOTAL
     return [
