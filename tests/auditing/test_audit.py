@@ -67,7 +67,8 @@ def publish(name: str, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A folder of each kind, published once."""
-    home, made = tmp_path_factory.mktemp("audited"), {}
+    home = tmp_path_factory.mktemp("audited")
+    made: dict[str, Path] = {}
 
     def folder(name: str) -> Path:
         if name not in made:

@@ -76,7 +76,8 @@ class Audit:
         if self.problems:
             return f"The privacy statement does not hold: {'; '.join(self.problems)}."
         at = f" at δ = {self.delta:g}" if self.delta else ""
-        return f"ε = {self.stated:.4g} holds{at}: by enumeration, the release loses {self.loss} at most."
+        holds = f"ε = {self.stated:.4g} holds{at}"
+        return f"{holds}: by enumeration, the release loses {self.loss} at most."
 
     @property
     def loss(self) -> str:
