@@ -51,6 +51,11 @@ def percent(part: float) -> str:
     return f"{100 * part:.2g}%" if part < 0.1 else f"{part:.0%}"
 
 
+def range_in_words(low: float, high: float) -> str:
+    """A range of numbers: "0–200", "-5 to 5"."""
+    return f"{shortest_decimal(low)}{'–' if low >= 0 else ' to '}{shortest_decimal(high)}"
+
+
 def two_digits(number: float) -> str:
     """A number in two digits, written out: `1.0`, `0.036`, `170,000`."""
     rounded = float(f"{number:.2g}")

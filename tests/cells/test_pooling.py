@@ -45,7 +45,7 @@ def test_what_lacks_an_arm_by_design_is_left_out_and_said() -> None:
     pooled = pool_small_clusters(layout_of([[300, 0], [90, 90], [400, 400]]), None)
     assert pooled.regroup is None
     assert pooled.layout.complete.tolist() == [False, True, True]
-    assert "1 cluster (300 units) without units in some arm" in pooled.notes[0]
+    assert "leave out 1 cluster (300 units) without units in some arm." in pooled.notes[0]
 
 
 def test_who_is_pooled_does_not_follow_from_assignment() -> None:

@@ -93,8 +93,8 @@ warning: p95(rounds) is mostly privacy noise: an arm's mean has noise of about
 NO_COLUMN = """\
 error: no column 'teir' to segment by
 
-  Did you mean 'tier'? Available: market, tier, fold. Add your own with
-  --segments FILE.
+  Did you mean 'tier'? Available: market, tier, fold.
+  Fix: add your own with --segments FILE.
 """
 LEDGER = """\
 shop-users   ████████████░░░░░░░░░░░░   2 of 4 spent, 2 remaining

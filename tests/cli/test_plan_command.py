@@ -132,7 +132,7 @@ def test_nothing_overrides_a_lock(table: Path, tmp_path: Path) -> None:
     run("plan", table, *PUBLIC, "--epsilon", 2, "--out", file)
     ran = run("release", file, "--epsilon", 3, "--out", out)
     assert_refused(ran, "--epsilon conflicts with experiment.lock (ε = 2)")
-    assert "Nothing was published. Remove --epsilon, or plan again with it." in ran.stderr
+    assert "Nothing was published.\n  Fix: remove --epsilon, or plan again with it." in ran.stderr
     ran = run("release", file, "--passthrough", "device", "--out", out)
     assert_refused(ran, "--passthrough conflicts with experiment.lock (without passthrough)")
     pl.read_parquet(table).head(2000).write_parquet(table)

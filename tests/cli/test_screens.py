@@ -68,6 +68,7 @@ This publishes 480 units to published and cannot be undone.
 Public      user, treated, market: exactly as in your table
 Protected   visit, clicks: ε = 2, δ = 0, one unit's outcomes (label DP)
             reader who knows all other units' outcomes: 50% sure → at most 89%
+Budget      no ledger (cannot be added later; see [privacy])
 Not stated  description, license (cannot be added later; see [about])
 
 Published to published (7 files, 0.1 MB)

@@ -96,10 +96,10 @@ def test_the_command_line_pilots(tmp_path: Path) -> None:
     assert "pilot = 0.0" in file.with_suffix(".lock").read_text()
     released = run("release", file, "--out", out)
     assert released.exit_code == 0, released.output
-    assert "rounds was clipped to 0.." in released.output
+    assert "rounds is clipped to 0–" in released.output
     assert "--pilot" not in released.output
     assert run("verify", out).exit_code == 0
-    assert "found by a pilot" in run("inspect", out).output
+    assert "which a pilot histogram" in " ".join(run("inspect", out).output.split())
 
 
 @pytest.mark.parametrize(("pilot", "advised"), [(None, True), (0.0, False), (0.05, False)])
@@ -137,7 +137,7 @@ def publish_and_estimate(source: Path, out: Path) -> tuple[float, float, float]:
     wide = ["--outcome", "rounds=number:0..1000000", "--epsilon", 2, "--pilot", 0.02]
     released = run("release", source, *asked, *wide, "--out", out)
     assert released.exit_code == 0, released.output
-    found = re.search(r"rounds was clipped to 0\.\.([\d.e+]+)", released.output)
+    found = re.search(r"rounds is clipped to 0–([\d.e+]+),", released.output)
     told = json.loads(run("estimate", out, "--json").output)["effects"]
     rounds = next(one for one in told if one["metric"] == "rounds")
     high = float(found.group(1)) if found else 1e6

@@ -317,7 +317,7 @@ def test_small_clusters_are_pooled_when_asked(table: pl.DataFrame) -> None:
     assert "At this ε rows reveal a lot" in disclosed
     assert note == (
         "10 clusters of at most 1 unit were pooled into 'pooled' (10 units), because they expect "
-        "fewer than 2 units in some arm"
+        "fewer than 2 units in some arm."
     )
     assert set(released.units["market"]) == {"0", "1", "2", "3", "4", "pooled"}
     assert note in " ".join(str(cdp.estimate(released)).split())  # lines are wrapped

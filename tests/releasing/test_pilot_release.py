@@ -172,8 +172,8 @@ def test_what_follows_from_a_pilot_is_published_with_it() -> None:
     assert number.high <= 100
     assert release.guarantee.epsilon == pytest.approx(EPSILON)
     assert question.mechanism.prior is not None
-    assert any("rounds was clipped to 0.." in note for note in release.notes)
-    assert any("cost 20% of epsilon" in note for note in release.notes)
+    assert any("rounds is clipped to 0–" in note for note in release.notes)
+    assert any("(20% of ε) found" in note for note in release.notes)
     (pilot,) = release.pilots
     assert pilot is not None
     assert pilot.to_table().columns == ["bin", "noisy_count"]

@@ -50,7 +50,7 @@ def test_small_clusters_are_pooled_and_counted_in_words(table: pl.DataFrame) -> 
     (note,) = prepared.notes
     assert note == (
         "2 clusters of at most 80 units were pooled into 'pooled' (160 units), because they expect "
-        "fewer than 50 units in some arm"
+        "fewer than 50 units in some arm."
     )
     assert prepared.layout.clusters == ("2", "3", "4", "pooled")
 

@@ -139,7 +139,7 @@ WRONG = {
     "its fix": (
         "max = 3",
         "max = 200",
-        "Fix: declare 'score', which has 201, as type = \"number\", range = [0, 200]",
+        "Fix: declare 'score' as type = \"number\", range = [0, 200]",
     ),
     "source": ("t.parquet", "u.parquet", "line 3: there is no file"),
     "ledger": (

@@ -195,7 +195,7 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
         return (
             f"{self.n_clusters:,} clusters of at most {counted(self.largest, 'unit')} were pooled "
-            f"into {POOLED_LABEL!r} ({int(layout.sizes[-1].sum()):,} units), {why}"
+            f"into {POOLED_LABEL!r} ({int(layout.sizes[-1].sum()):,} units), {why}."
         )
 
 
@@ -294,7 +294,7 @@ def pooling_notes(layout: Layout, pooling: Pooling | None) -> tuple[str, ...]:
         return notes
     n_units = int(layout.sizes[lacking].sum())
     left_out = (
-        f"{counted(int(lacking.sum()), 'cluster')} ({n_units:,} units) without units in some arm: "
-        "effects are estimated in all others"
+        f"Effects leave out {counted(int(lacking.sum()), 'cluster')} ({n_units:,} units) without "
+        "units in some arm."
     )
     return (*notes, left_out)

@@ -15,6 +15,7 @@ import signal
 import sys
 import warnings
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar
 
@@ -37,12 +38,14 @@ INTERRUPTED = 130
 _KINDS = ("note", "warning")
 _COMMAND = "clusterdp "
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
-# Where the first sentence of an error goes on to the fix: with one of these verbs.
-_FIX = re.compile(
-    r"; (?=(?:add|ask|check|choose|collect|combine|compare|connect|convert|copy|correct|create"
-    r"|declare|exchange|fill|give|join|leave|make|merge|name|open|plan|publish|put|recode|remove|rename"
-    r"|restrict|run|say|segment|select|set|shorten|state|try|use|verify|write)\b)"
+# Where an error goes on to the fix: with one of these verbs, in its first sentence or later.
+_VERBS = (
+    "add|ask|check|choose|collect|combine|compare|connect|convert|copy|correct|create|declare"
+    "|exchange|fill|give|join|leave|make|merge|name|open|plan|publish|put|recode|remove|rename"
+    "|restrict|run|say|segment|select|set|shorten|state|try|use|verify|write"
 )
+_FIX = re.compile(rf"; (?=(?:{_VERBS})\b)")
+_ORDER = re.compile(rf"(?:{_VERBS})\b", re.IGNORECASE)
 # A message that says itself what was not done.
 _UNDONE = re.compile(r"\bnothing was\b|\bNo \w+ was read\b", re.IGNORECASE)
 # The first letter of what is wrong, unless it is a name's.
@@ -147,6 +150,9 @@ def print_error(message: str, undone: Iterable[str] = ()) -> None:
     wrong, *fix = re.split(_FIX, first.removesuffix("."), maxsplit=1)
     said = undone if _UNDONE.search(text) is None else ()
     lines = _laid_out("error", re.sub(_CAPITAL, lambda found: found[0].lower(), wrong))
+    if not fix and "Fix: " not in text:
+        for place in [place for place, one in enumerate(rest) if _ORDER.match(one)][:1]:
+            rest[place] = f"Fix: {rest[place][0].lower()}{rest[place][1:]}"
     sentences = " ".join([*rest, *(f"Fix: {one}" for one in fix)])
     paragraphs = [*said, *re.sub(r" (?=Fix: )", "\n", sentences).splitlines()]
     below = [line for one in paragraphs for line in _with_commands(f"  {one}", "  ")]
@@ -346,13 +352,27 @@ class ErrorsInOneShape(TyperGroup):
             else:
                 example = re.search(_EXAMPLE, context.command.help or "")
                 shown = example[0] if example else f"{context.command_path} --help"
-                wrong = error.format_message().rstrip(". ").replace("?.", "?")
+                wrong = _what_is_wrong(error).rstrip(". ").replace("?.", "?")
                 end = "" if wrong.endswith("?") else "."
                 print_error(f"{wrong}{end} Fix: write it as in: {shown}")
             sys.exit(error.exit_code)
         except typer.Abort:
             print_aside("interrupted")
             sys.exit(INTERRUPTED)
+
+
+def _what_is_wrong(error: Any) -> str:
+    """The message of an error of usage; of an unknown option with the one most like it."""
+    if not hasattr(error, "possibilities"):
+        return re.sub(_NO_NUMBER, r": it must be \1", str(error.format_message()))
+    known = [option for one in error.ctx.command.get_params(error.ctx) for option in one.opts]
+    # Dashes make all of them look like each other.
+    names = [option.strip("-") for option in known]
+    near = get_close_matches(error.option_name.strip("-"), names, n=1, cutoff=0.75)
+    return f"{error.message}.{f' Did you mean --{near[0]}?' if near else ''}"
+
+
+_NO_NUMBER = re.compile(r": Input should be (a valid \w+|a finite \w+).*")
 
 
 # The options that most people need.

@@ -45,7 +45,7 @@ from clusterdp.errors import ClusterDPError, OutputError, ParameterError
 from clusterdp.owner import plan as owner
 from clusterdp.owner.drafting import PublicColumns, draft_experiment
 from clusterdp.owner.job import ReleaseJob
-from clusterdp.owner.keywords import EXPERIMENT, release_line
+from clusterdp.owner.keywords import EXPERIMENT, or_draft, release_line
 from clusterdp.owner.publish import NEEDED, publish, readied, run_publish, run_resume
 from clusterdp.published.folder import read_manifest
 from clusterdp.sources.source import NamedSource
@@ -211,8 +211,8 @@ def _source(given: dict[str, Any]) -> str:
     source: str | None = given["input"]
     if source is None:
         raise ParameterError(
-            "missing: what to work on. Give an experiment file (clusterdp init TABLE drafts one) "
-            "or a table"
+            "missing: an experiment file, or a table. Fix: draft an experiment file with "
+            "clusterdp init TABLE"
         )
     return source
 
@@ -325,8 +325,7 @@ def _check_complete(task: ReleaseJob, source: str, *, published: bool) -> None:
         *NEEDED,
         *budget,
         *(("out",) if published else ()),
-        otherwise=". Nothing was published. Fix: give them, or draft an experiment file with "
-        f"clusterdp init {shlex.quote(source)}",
+        otherwise=or_draft(source),
     )
 
 
@@ -354,7 +353,7 @@ def _publish(task: ReleaseJob, *, verbose: bool, as_json: bool, asks: bool) -> N
         shown.append(ready.preview)
         if not as_json:
             _show_before(ready.preview, verbose=verbose)
-        if ready.budget is None:
+        if ready.budget is None and task.experiment is None:
             print_aside(NO_LEDGER)
         if asks and on_terminal() and not confirmed("Publish?"):
             print_line("Nothing was published.")

@@ -365,10 +365,11 @@ def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOption
     n_missing, n_outside, n_broken = tally.flaws[:3].tolist()
     if n_missing:
         with errors_about(*about):
-            raise DataError(
-                f"{named} missing values{_in_rows(n_missing, table)}; declare which outcomes "
-                "may be missing (missing=[...], --missing NAME)"
-            )
+            remedy = "declare which outcomes may be missing (missing=[...], --missing NAME)"
+            if len(names) == 1:
+                given = f"missing={list(names)}, --missing {names[0]}"
+                remedy = f"declare that it may be missing ({given})"
+            raise DataError(f"{named} missing values{_in_rows(n_missing, table)}; {remedy}")
     if n_outside:
         # Labels are never clipped.
         clips = not table.clip and not space.declared.labels
@@ -393,7 +394,7 @@ def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:
     """The warnings to the owner that outcomes were clipped, for each outcome with some."""
     return tuple(
         f"some values of {name!r}{_in_rows(n_rows, table)} were outside its allowed values, and "
-        "were clipped"
+        "were clipped."
         for question, space in zip(tally.questions, table.spaces, strict=True)
         for name, n_rows in zip(space.declared.names, question.flaws[3:].tolist(), strict=True)
         if n_rows

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from clusterdp.document.model import Part
     from clusterdp.published.followup import FollowUp
     from clusterdp.published.release import Release
+    from clusterdp.spec.provenance import Provenance
 
 # The ε of answers whose precision is shown.
 SHOWN_EPSILONS = (0.05, 0.1, 0.2, 0.5)
@@ -170,7 +171,7 @@ def ask(  # noqa: PLR0913 - what to ask for, all by name
         folder=os.fspath(out),
         followup=written,
         forecast=AnswerForecast(held, manifest, groups.breakdowns, wanted),
-        notes=tuple(_notes(groups.pooled, found_in_fold, held)),
+        notes=tuple(_notes(groups.pooled, found_in_fold, held, manifest.provenance)),
         n_labeled=len(labels),
         units=manifest.provenance.units,
     )
@@ -221,10 +222,15 @@ def _labels(
 
 
 def _notes(
-    pooled: Sequence[tuple[str, ...]], found_in_fold: int | None, release: Release
+    pooled: Sequence[tuple[str, ...]],
+    found_in_fold: int | None,
+    release: Release,
+    about: Provenance,
 ) -> list[str]:
     """What the analyst should know of a follow-up."""
     found = []
+    if about.spent_before is None:
+        found.append("No ledger paid for this release, so its owner cannot answer.")
     n_pooled = sum(map(len, pooled))
     if n_pooled:
         found.append(

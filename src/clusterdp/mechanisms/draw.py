@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import plural, shortest_decimal, with_article
+from clusterdp._text import counted, percent, plural, range_in_words, with_article
 from clusterdp.channels.asked import AskedChannel
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ClusterDPError, ParameterError
@@ -255,20 +255,19 @@ def pilot_notes(
     if mechanism.pilot is None:
         return ()
     share = mechanism.pilot.epsilon / mechanism.guarantee(space).epsilon
-    cost = f"a pilot that cost {100 * share:.2g}% of epsilon"
+    pilot = f"a pilot histogram ({percent(share)} of ε)"
     unchanged = (space.declared, space.grids) == (declared.declared, declared.grids)
     if unchanged and mechanism.prior == prior:
-        return (f"{cost} made no difference",)
+        return (f"{pilot[0].upper()}{pilot[1:]} changed nothing.",)
     clips = [
-        f"{name} was clipped to "
-        f"{shortest_decimal(grid.number.low)}..{shortest_decimal(grid.number.high)} "
-        f"(a grid of {len(grid.points)} values)"
+        f"{name} is clipped to {range_in_words(grid.number.low, grid.number.high)}, which {pilot} "
+        f"found. Rows have a grid of {counted(len(grid.points), 'value')}."
         for name, grid in zip(space.declared.numbers, space.grids, strict=True)
         if grid.number != declared.declared.numbers[name]
     ]
     if not clips:
-        return (f"the randomizer is optimized for the distribution of outcomes in {cost}",)
-    return tuple(f"{one}, found by {cost}; effects are on the clipped outcome" for one in clips)
+        return (f"The randomizer is optimized for the distribution that {pilot} found.",)
+    return tuple(clips)
 
 
 # From this ε on, rows may reveal so much that readers are informed of it.

@@ -56,16 +56,20 @@ class TooManyCategoriesError(ParameterError):
         fewer = "declare fewer levels"
         if len(values := levels.get(widest, ())) > 2:
             ends = f"{shortest_decimal(values[0])}..{shortest_decimal(values[-1])}"
-            fewer = f"declare {widest!r}, which has {len(values):,}, as number:{ends}"
+            which = f", which has {len(values):,}," if len(declared.names) > 1 else ""
+            fewer = f"declare {widest!r}{which} as number:{ends}"
         links = (
             ", or more constraints, or ask outcomes in separate questions (question=..., "
             "--question) where no constraint or metric links them"
         )
         several = len(declared.names) > 1
         named = f"outcome{'s' if several else ''} {', '.join(map(repr, declared.names))}"
+        missing = " (one of them: missing)" * bool(declared.missing)
+        has = f"{n_categories:,} allowed values{missing}, and an outcome"
+        if several:
+            has = f"{n_categories:,} outcome combinations, and one question"
         super().__init__(
-            f"{named} {'have' if several else 'has'} {n_categories:,} outcome combinations, and "
-            f"one question has at most {most:,}. Nothing was published. Fix: "
+            f"{named} {'have' if several else 'has'} {has} has at most {most:,}. Fix: "
             f"{fewer}{links if several else ''}."
         )
         self.about = (widest,)

@@ -332,5 +332,6 @@ def release_of(ledger: Ledger, folder: str) -> ReleaseRecord:
             return one
     raise LedgerError(
         f"the ledger has no release with the manifest {asked.release[:16]}…, which the follow-up "
-        "is about. Nothing was spent. Fix: give the ledger that it was published with"
+        "is about. Nothing was spent. Fix: give the ledger that it was published with. A release "
+        "without a ledger cannot be answered"
     )

@@ -206,6 +206,12 @@ def release_line(experiment: str | None = None) -> str:
     return f"clusterdp release {experiment or EXPERIMENT}"
 
 
+def or_draft(source: str) -> str:
+    """The shorter way than many options, for messages about those that are missing."""
+    draft = f"clusterdp init {shlex.quote(source)}"
+    return f". Fix: give them, or draft an experiment file with {draft}"
+
+
 def _flag(name: str, value: Any) -> list[str]:
     """An option as a command line gives it."""
     flag = f"--{flag_of(name)}"

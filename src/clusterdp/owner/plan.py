@@ -28,7 +28,7 @@ from clusterdp.errors import (
 )
 from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.owner.keywords import PlanKeywords, plan_line, release_line, takes
+from clusterdp.owner.keywords import PlanKeywords, or_draft, plan_line, release_line, takes
 from clusterdp.planning.advice import advise_pilot
 from clusterdp.planning.alternatives import cost_notes, smallest_epsilon
 from clusterdp.planning.compare import (
@@ -103,7 +103,11 @@ def plan_source(source: Any, given: Mapping[str, Any], progress: Progress | None
     `progress` is told what is being done.
     """
     if not is_experiment(source):
-        return make_plan(source, parse({**given, "input": table_name(source)}), progress)
+        name = table_name(source)
+        request = parse({**given, "input": name})
+        if name is not None:
+            request.options.require("arm", "outcomes", otherwise=or_draft(name))
+        return make_plan(source, request, progress)
     experiment = ExperimentFile.read(source)
     options = experiment.options
     if given.get("mde") is not None:  # an effect to find takes the place of the budget

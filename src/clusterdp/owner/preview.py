@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._text import counted, percent, plural, shortest_decimal, two_digits
+from clusterdp._text import counted, percent, plural, range_in_words, two_digits
 from clusterdp.cells.layout import units_in_words
 from clusterdp.document.markup import to_html
 from clusterdp.document.model import Facts, Paragraph, as_notes
@@ -16,6 +16,7 @@ from clusterdp.outcomes.number import Number
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.advice import advise_pilot, wide_ranges
 from clusterdp.planning.decide import asked_in_words, assumed_in_words
+from clusterdp.planning.report import WITHOUT_LEDGER
 from clusterdp.precision.forecast import predict
 from clusterdp.precision.visible import shown_metrics, unseen_notes
 from clusterdp.published.manifest import plain
@@ -51,9 +52,11 @@ class Preview:
 
     Attributes:
         content: The same as plain values.
+        for_file: Whether an experiment file declares it.
     """
 
     content: dict[str, Any]
+    for_file: bool = False
 
     def parts(self) -> list[Part]:
         """What is published and what it costs, then what the owner should know."""
@@ -64,6 +67,7 @@ class Preview:
         noisy = [] if held["noisy_cluster"] is None else [held["noisy_cluster"]]
         exact = [name for name in held["published_columns"] if name not in noisy]
         protected = [*noisy, *held["outcomes"]]
+        budget = held["budget"]["in_short"] if "budget" in held else self.for_file * WITHOUT_LEDGER
         public = (
             f"{', '.join(exact)}: exactly as in your table" if exact else "noisy totals, no rows"
         )
@@ -72,7 +76,7 @@ class Preview:
             ("Protected", f"{', '.join(protected)}: {held['privacy']['budget']}"),
             ("", held["privacy"]["short"]),
             *([("Questions", self._asked())] if len(held["questions"]) > 1 and exact else []),
-            *([("Budget", held["budget"]["in_short"])] if "budget" in held else []),
+            *([("Budget", budget)] if budget else []),
             *unsaid_pairs(held["not_stated"]),
         ]
         return [Paragraph(lead, "lead"), Facts(pairs), *as_notes(self.notes)]
@@ -208,13 +212,14 @@ def describe_release(
     }
     if spec.clusters.response is not None:
         content["label_epsilon"] = spec.clusters.epsilon
-    if request.options.experiment is not None:
+    for_file = request.options.experiment is not None
+    if for_file:
         notes[:] = map(in_file_terms, notes)
     if budget is not None:
         content["budget"] = budget
         notes[:0] = budget["refusals"]  # first: nothing else matters if it would be refused
         notes += budget["notes"]
-    return Preview(content)
+    return Preview(content, for_file=for_file)
 
 
 def _planned_for(options: Options, layout: Layout) -> list[str]:
@@ -271,8 +276,7 @@ def _outcome_notes(mechanism: Mechanism, space: Categories, units: str) -> list[
         if outcome.may_be_missing:
             notes.append(f"Effects on {outcome.name} are for {units} with an observed value.")
         if isinstance(outcome.space, Number):
-            low, high = shortest_decimal(outcome.space.low), shortest_decimal(outcome.space.high)
-            ends = f"{low}{'–' if outcome.space.low >= 0 else ' to '}{high}"
+            ends = range_in_words(outcome.space.low, outcome.space.high)
             if mechanism.pilot is not None:
                 ends = f"a range within {ends}, which the pilot finds"
             notes.append(f"{outcome.name} is clipped to {ends}.")

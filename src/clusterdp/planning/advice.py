@@ -229,13 +229,12 @@ _NEAR_OPTIMAL = 0.011
 
 def pilot_range_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:
     """What predictions leave out where a pilot is going to clip numbers."""
-    numbers = ", ".join(space.declared.numbers)
-    if mechanism.pilot is None or not numbers:
+    if mechanism.pilot is None or not space.declared.numbers:
         return ()
     return (
         (
-            f"Predictions for {numbers} use the declared range. The pilot may narrow it, and "
-            "standard errors shrink with it."
+            "Predictions use the declared ranges of numbers. The pilot may narrow them, and "
+            "standard errors shrink with them."
         ),
     )
 

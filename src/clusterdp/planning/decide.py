@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 UNIFORM = (
     "No baseline was given, so all values are assumed equally likely. Predictions can be far off."
 )
-REMEDY = "Say what you expect with --baseline."
+REMEDY = "Declare what you expect: --baseline."
 # The share of units that are taken to have an outcome which may be missing, if nobody said more.
 _MOST_OBSERVED = 0.9
 # A margin that is missed by less is met: in shares, or in standard deviations.

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.spec.request import Request
 
+# What a plan and a release state of a file that names no ledger.
+WITHOUT_LEDGER = "no ledger (cannot be added later; see [privacy])"
 # A share of ε that serves nobody.
 _NEXT_TO_NOTHING = 0.02
 
@@ -358,7 +360,7 @@ class PlanReport:
         if self.budget:
             facts.append(("Budget", self.budget))
         elif self.for_file and self.rejected is None:
-            facts.append(("Budget", "no ledger (cannot be added later; see [privacy])"))
+            facts.append(("Budget", WITHOUT_LEDGER))
         if self.for_file:
             facts += unsaid_pairs(self.request.provenance.unsaid)
         notes = [*filter(None, [self.rejected]), *self.every_note()]
@@ -425,7 +427,7 @@ class PlanReport:
         facts = [
             ("Privacy", str(self.guarantee.statement(self.unit))),
             ("Design", f"{self.design}. {read}"),
-            ("Assumes", self.assumed),
+            ("Assumes", in_file_terms(self.assumed) if self.for_file else self.assumed),
         ]
         if any(one.asked for one in self.questions):
             asked = [(one.outcomes.categories.declared.names, one.asked) for one in self.questions]

@@ -179,8 +179,8 @@ def _sealed(folder: Files) -> bytes:
             raise FormatError(f"there is no folder {folder}; check its name")
         if folder.size(FOLLOWUP) is not None:
             raise FormatError(
-                f"{folder} is a follow-up, and no release or answer. Fix: give the published "
-                "folder, or answer it: clusterdp answer."
+                f"{folder} is a follow-up. A release or an answer was expected. Fix: give the "
+                "published folder, or answer the follow-up: clusterdp answer."
             )
         raise FormatError(
             f"{folder} is not a release: it has no {MANIFEST}; give the published folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterdp._text import range_in_words
 from clusterdp.cells.assignment import pooling_notes
 from clusterdp.mechanisms.draw import disclosure_notes, pilot_notes
 from clusterdp.outcomes.finite import OutcomeSpace
@@ -66,13 +67,13 @@ def _label_notes(manifest: Manifest) -> tuple[str, ...]:
     if manifest.assignment is None:
         note = (
             f"{cluster} is private, and arms are compared within noisy clusters. Effects are "
-            "unbiased if arms had the same probabilities in all true clusters, as is assumed"
+            "unbiased if arms had the same probabilities in all true clusters, as is assumed."
         )
     else:
         note = (
             f"{cluster} is private, and arms had different probabilities in true clusters, as "
-            "declared. Plain means of arms are biased, also within noisy clusters: use clusterdp "
-            "estimate, or stratified_weight of clusterdp calibrate"
+            "declared. Plain means of arms are biased, also within noisy clusters. Use clusterdp "
+            "estimate, or stratified_weight of clusterdp calibrate."
         )
     return (note,)
 
@@ -93,7 +94,8 @@ def _clip_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:
 def joined_texts(notes: Sequence[ReleaseNote]) -> list[str]:
     """The texts of notes, with one on all that was clipped."""
     clipped = [one.clipped for one in notes if one.clipped]
-    return [*(one.text for one in notes if one.clipped is None), *clip_notes(clipped)]
+    texts = dict.fromkeys(one.text for one in notes if one.clipped is None)
+    return [*texts, *clip_notes(clipped)]
 
 
 def clip_notes(clipped: Sequence[tuple[str, float, float]]) -> list[str]:
@@ -101,10 +103,7 @@ def clip_notes(clipped: Sequence[tuple[str, float, float]]) -> list[str]:
     if len(clipped) > 1:
         listed = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in clipped)
         return [f"Values are clipped: {listed}."]
-    return [
-        f"{name} is clipped to {low:g}{'–' if low >= 0 else ' to '}{high:g}."
-        for name, low, high in clipped
-    ]
+    return [f"{name} is clipped to {range_in_words(low, high)}." for name, low, high in clipped]
 
 
 def _pilot_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:

@@ -257,7 +257,7 @@ def _trouble(said: str, kind: str) -> str:
 @errors_about("input")
 def _find_files(source: str) -> list[Path]:
     """The files a path, folder or glob names, in a fixed order."""
-    path, none = Path(source), f"there is no file {source}"
+    path, none = Path(source), f"there is no file {source}; check its name"
     try:
         if path.is_file():
             return [path]
@@ -314,7 +314,7 @@ def is_hidden(path: PurePath) -> bool:
 @errors_about("input")
 def _located(source: str, store: ObjectStore, names: list[str]) -> tuple[list[str], dict[str, Any]]:
     if not names:
-        raise DataError(f"there is no file {source}")
+        raise DataError(f"there is no file {source}; check its name")
     return [f"{store}/{name}" for name in names], store.access.for_polars()
 
 

@@ -314,4 +314,4 @@ def aggregation_notes(aggregates: Aggregates, unit: str = "unit") -> tuple[str, 
     if not aggregates:
         return ()
     each = ", ".join(f"{name} ({rule})" for name, rule in aggregates.items())
-    return (f"{with_article(unit)} had one row or more; its outcomes combine all of them: {each}",)
+    return (f"Several rows of {with_article(unit)} were combined into one: {each}.",)

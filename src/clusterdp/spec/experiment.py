@@ -179,7 +179,7 @@ def write_new(path: Path, text: str) -> None:
 def refuse_existing(path: Path) -> None:
     """Raise an OutputError if there is an experiment file, which people have edited."""
     if path.exists():
-        raise OutputError(f"{path} exists, and was left as it is. Choose another name with --out")
+        raise OutputError(f"{path} exists, and was left as it is; choose another name with --out")
 
 
 def read_lock(path: Path) -> Options:

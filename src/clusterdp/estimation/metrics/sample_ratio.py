@@ -54,7 +54,7 @@ _SHOWN = 3
 # How shares are declared, by an owner before a release and by an analyst after it.
 OWNER_DECLARES = "If it was, declare it: arm_shares=... (--arm-shares {})."
 ANALYST_DECLARES = (
-    "The owner declared no shares. Compare with the planned ones: shares=... (--shares)."
+    "The owner declared no shares. Check them against the planned ones: shares (--shares {})."
 )
 PRIVATE_CLUSTERS_DIFFER = (
     "These are noisy clusters, which mix true ones, so effects are biased. Ask the owner to "
