@@ -60,10 +60,11 @@ bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes a
 	$(BIN)/python -m bench.folder_coverage
 	$(BIN)/python -m bench.followup_coverage
 
-bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios, complier effects and many segments cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md, docs/studies/many_segments.md. Half an hour.
+bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios, complier effects and many segments cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md, docs/studies/many_segments.md; how often decisions are wrong: docs/studies/decisions.md. Half an hour.
 	$(BIN)/python -m bench.metric_coverage
 	$(BIN)/python -m bench.exposure_coverage
 	$(BIN)/python -m bench.many_segments
+	$(BIN)/python -m bench.decisions
 
 bench-labels: .venv/dev ## Do intervals cover where clusters are private: docs/studies/label_coverage.md. Minutes.
 	$(BIN)/python -m bench.label_coverage

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.report.results import Estimate
 
 
-_METHOD, _TESTS, _OUTPUT = "Method", "Tests", "Output"
+_METHOD, _DECISIONS, _TESTS, _OUTPUT = "Method", "Decisions", "Tests", "Output"
 # Every option, by the argument of `clusterdp.estimate` that it is, where it is one.
 _FLAGS = {
     "metrics": Flag(
@@ -87,17 +87,24 @@ _FLAGS = {
     ),
     "margins": Flag(
         list[str],
-        _METHOD,
-        "Is the overall effect above this? visit=-0.002: not worse than control by more. "
-        "Repeatable.",
+        _DECISIONS,
+        "Is the overall effect above this? visit=-0.002: not worse than control by more. A "
+        "one-sided test at 5%. Repeatable.",
         metavar="METRIC=NUMBER",
         name="margin",
     ),
     "equivalence": Flag(
         list[str],
-        _METHOD,
-        "Is the overall effect within ± this? visit=0.002. Repeatable.",
+        _DECISIONS,
+        "Is the overall effect within ± this? visit=0.002. Two one-sided tests at 5%. Repeatable.",
         metavar="METRIC=NUMBER",
+    ),
+    "scale": Flag(
+        str,
+        _DECISIONS,
+        "Show effects as differences, ratios (risk ratios of shares), odds ratios or lift.",
+        metavar="difference|ratio|odds|lift",
+        default="difference",
     ),
     "family": Flag(
         str,

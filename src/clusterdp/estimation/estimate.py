@@ -12,16 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from clusterdp._text import counted
-from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import (
     Effect,
-    EffectArrays,
-    EffectTarget,
     Estimator,
     Use,
     segment_label,
-    to_effect,
 )
 from clusterdp.estimation.effects.findings import (
     VARYING,
@@ -31,7 +27,7 @@ from clusterdp.estimation.effects.findings import (
     parse_family,
     with_families,
 )
-from clusterdp.estimation.effects.intervals import check_level, quantile
+from clusterdp.estimation.effects.intervals import SCALES, Scale, check_level, quantile
 from clusterdp.estimation.effects.looks import nominal_level, parse_look
 from clusterdp.estimation.effects.margins import margin_verdicts, read_margins
 from clusterdp.estimation.effects.notes import (
@@ -42,11 +38,10 @@ from clusterdp.estimation.effects.notes import (
     fold_notes,
     look_notes,
     range_notes,
+    scale_notes,
     segment_size_check,
     sorted_notes,
 )
-from clusterdp.estimation.means.arms import contrast_effects
-from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.metrics.base import (
     MetricEstimator,
     MetricFindings,
@@ -74,7 +69,6 @@ from clusterdp.estimation.reading.request import (
     parse_dimensions,
 )
 from clusterdp.estimation.report.results import Estimate
-from clusterdp.outcomes.space import ValueRange
 from clusterdp.published.notes import clip_notes
 from clusterdp.published.release import Release
 from clusterdp.published.rows import n_outputs
@@ -85,10 +79,8 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "use": ("everything", "rows"),
     "differences": ("rest", "pairs", None),
     "folder_weights": ("size", "precision"),
+    "scale": SCALES,
 }
-_NO_SPREAD = (
-    "This release does not identify the sampling variance, so the largest possible one is used."
-)
 
 
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
@@ -112,6 +104,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     level: float = 0.95,
     margins: Any = None,
     equivalence: Any = None,
+    scale: Scale = "difference",
     folder_weights: Literal["size", "precision"] = "size",
     look: str | None = None,
     anytime: int | None = None,
@@ -155,9 +148,12 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             them.
         level: The confidence level of the intervals that are shown.
         margins: What overall effects should be above, by metric: `{"visit": -0.002}` asks whether
-            an arm is not worse than control by more, and `0.002` whether it is better by more.
+            an arm is not worse than control by more, and `0.002` whether it is better by more. Each
+            verdict is a one-sided test at 1 − level.
         equivalence: Which differences do not matter, by metric: `{"visit": 0.002}` asks whether an
-            overall effect lies within ±0.002.
+            overall effect lies within ±0.002, by two such tests.
+        scale: What tables show effects as: "difference", "ratio" of means (the risk ratio of a
+            share), "odds" (the odds ratio of a share), or "lift". Values have all of them.
         folder_weights: How several folders count: by "size", their numbers of units, or by
             "precision", the inverse of the variance of each folder's effect.
         look: Which of how many planned looks this is, such as "3/8": intervals and p-values then
@@ -175,8 +171,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         given["segments"] = file_name(segments)
     for name, choices in _CHOICES.items():
         if given[name] not in choices:
-            first, second = choices[:2]
-            raise ParameterError(f'{name} must be "{first}" or "{second}", got {given[name]!r}')
+            *others, last = (f'"{one}"' for one in choices if one is not None)
+            raise ParameterError(
+                f"{name} must be {', '.join(others)} or {last}, got {given[name]!r}"
+            )
     check_level(level)
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
@@ -229,13 +227,21 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             "metrics, use, segments, by, adjust, exposure and fold."
         )
     else:
-        found = _from_statistics(release, request)
+        from clusterdp.estimation.without_rows import statistics_effects  # few releases have none
+
+        found = statistics_effects(release, request)
     ranges = dict(found.ranges)
     # Overall ones, those in segments, and differences between segments.
     found.effects.sort(key=lambda one: (bool(one.of.segment), one.of.against is not None))
     shrunken = dict(found.shrunken)
     effects = [
-        replace(one, possible=ranges.get(one.of.metric), shrunken=shrunken.get(one.of), look=which)
+        replace(
+            one,
+            possible=ranges.get(one.of.metric),
+            is_share=one.of.metric in found.shares,
+            shrunken=shrunken.get(one.of),
+            look=which,
+        )
         for one in found.effects
     ]
     found.check("Allowed values", range_notes(effects), passed="all means are possible")
@@ -243,6 +249,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     shown = set(found.outcomes)
     notes += [*scope_notes(request), *folders.notes(lambda one: _scope_notes(one, shown))]
     notes += between_notes(effects, FOLDER)
+    notes += scale_notes(effects, scale, level)
     notes += look_notes(which, level, len(folders.names), has_tests=bool(found.tests))
     notes += of_answers
     sorted_by_weight = sorted_notes(notes)
@@ -263,6 +270,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         distributions=tuple(found.distributions),
         bounds=tuple(replace(one, level=level) for one in found.bounds),
         look=which,
+        scale=scale,
         adjusted_for=request.covariates,
         checks=(
             arms_check(request.layout, ratio_notes),
@@ -423,44 +431,6 @@ def _check_pairs(rows: cutting.RowCounts) -> None:
             f'differences="pairs" makes {n_pairs:,} pairs of segments. The limit is '
             f'{cutting.MOST_SEGMENTS:,}. Fix: use differences="rest" (--differences rest).'
         )
-
-
-def _from_statistics(release: Release, request: EstimateRequest) -> MetricFindings:
-    """Overall effects from a release without rows."""
-    layout, found = request.layout, MetricFindings()
-    if request.estimator == "unstratified":
-        raise ParameterError(
-            "A release without rows has stratified effects only. Fix: leave out estimator "
-            "(--unstratified)."
-        )
-    for question in release.questions:
-        for place, metric in enumerate(question.space.declared.metrics):
-            contrasts = question.statistics[0].contrasts(layout, place)
-            arrays = contrast_effects(
-                contrasts, layout, ValueRange.from_values(question.space.metric_values()[place])
-            )
-            function = CategoryFunction.declared(str(metric), question.space, place)
-            found.shares.extend([function.name] * function.is_share(question.space))
-            if question.space.declared.observed_place(place) is None:
-                found.describe(function.name, function.values)
-            found.outcomes.extend(function.outcomes(question.space))
-            found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
-            found.effects.extend(overall_effects(arrays, layout, str(metric)))
-    return found
-
-
-def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[Effect]:
-    """Effects on everyone as values, arm by arm."""
-    arms, sizes = layout.arms, layout.sizes.sum(axis=0)
-    return [
-        to_effect(
-            arrays,
-            EffectTarget(metric, arms[arm], arms[layout.control]),
-            sizes[[layout.control, arm]],
-            position=position,
-        )
-        for position, arm in enumerate(layout.treatments)
-    ]
 
 
 def _scope_notes(release: Release, shown: set[str]) -> list[Note]:

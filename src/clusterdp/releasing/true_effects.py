@@ -8,7 +8,6 @@ import numpy as np
 
 from clusterdp.estimation.effects.findings import VARYING, Origin, call_text, with_families
 from clusterdp.estimation.effects.notes import Note, Weight, arms_check, sorted_notes
-from clusterdp.estimation.estimate import overall_effects
 from clusterdp.estimation.means.arms import total_moments, true_effects
 from clusterdp.estimation.means.functions import CategoryFunction
 from clusterdp.estimation.means.responses import CellMoments
@@ -16,6 +15,7 @@ from clusterdp.estimation.means.weights import weigh
 from clusterdp.estimation.metrics.observed import missing_notes
 from clusterdp.estimation.metrics.sample_ratio import layout_notes, sample_ratio_notes
 from clusterdp.estimation.report.results import Estimate
+from clusterdp.estimation.without_rows import overall_effects
 from clusterdp.outcomes.baseline import choose_categories
 from clusterdp.outcomes.declaration import declare
 from clusterdp.releasing.prepare import prepare

@@ -13,8 +13,12 @@ from clusterdp._arrays import FloatArray, IntArray
 from clusterdp._text import plain_text
 from clusterdp.estimation.effects.intervals import (
     EffectInterval,
+    Scale,
+    ScaledEffect,
     check_level,
+    odds_ratio,
     quantile,
+    ratio_of_means,
     ratio_set,
     two_sided,
 )
@@ -161,6 +165,7 @@ class Effect:
         one.
         possible: The least and the largest value of the metric, which intervals and lifts are cut
             to; None if they are not known. Estimates themselves are unbiased, and are not cut.
+        is_share: Whether the metric is a share of units.
         bounds: What the effect lies between, estimated, where rounding leaves it open by more than
             noise does. There is no estimate then: the effect is NaN, and arms have no means. None
             elsewhere.
@@ -186,6 +191,7 @@ class Effect:
     bh_p_value: float = math.nan
     to_report: bool = True
     possible: tuple[float, float] | None = None
+    is_share: bool = False
     bounds: tuple[float, float] | None = None
     shrunken: ShrunkenEffect | None = None
     look: Look | None = None
@@ -288,6 +294,29 @@ class Effect:
         limits, _ = ratio_set(self.effect, self.control_mean, variances, reach)
         return self.effect / self.control_mean, *limits
 
+    def on_scale(self, scale: Scale, level: float = 0.95) -> ScaledEffect | None:
+        """The effect as a ratio of means ("ratio"), an odds ratio ("odds") or lift.
+
+        Where control's mean is not significantly different from zero, there is no upper limit. None
+        where means are not known, for odds of what is no share, and for ratios of what can be below
+        zero unless control's mean is significantly above it.
+        """
+        if scale == "difference":
+            return ScaledEffect(self.effect, *self.ci(level))
+        if scale != "odds" and (lift := self.lift(level)) is not None:
+            return ScaledEffect(*lift).minus(0.0 if scale == "lift" else -1.0)
+        treated, control, of_control = self.treated_mean, self.control_mean, self.control_std_error
+        if treated is None or control is None or of_control is None:
+            return None
+        is_plain = self.interval is None and self.bounds is None and self.std_error >= 0
+        least = -math.inf if self.possible is None else self.possible[0]
+        if not is_plain or least < 0 or (scale == "odds" and not self.is_share):
+            return None
+        variances = max(self.std_error**2 - of_control**2, 0.0), of_control**2
+        reach = quantile(self._nominal(level), self.degrees)
+        scaled = odds_ratio if scale == "odds" else ratio_of_means
+        return scaled((treated, control), variances, reach).minus(float(scale == "lift"))
+
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Everything about this effect as plain numbers."""
         low, high = self.ci(level)
@@ -321,6 +350,8 @@ class Effect:
             "lift": lift[0],
             "lift_ci_low": lift[1],
             "lift_ci_high": None if lift[2] is None else _limit(lift[2]),
+            **self._scaled("ratio", level),
+            **self._scaled("odds", level),
             "sampling_variance": self.sampling_variance,
             "privacy_variance": self.privacy_variance,
             "privacy_variance_share": self.privacy_variance_share,
@@ -328,6 +359,16 @@ class Effect:
             "n_treated": self.n_treated,
             "n_control": self.n_control,
             **({} if self.shrunken is None else self.shrunken.to_dict()),
+        }
+
+    def _scaled(self, scale: Scale, level: float) -> dict[str, float | None]:
+        """The effect on a scale as plain numbers: None where it has no value, or no limit."""
+        found = self.on_scale(scale, level) or (math.nan,) * 3
+        name = "odds_ratio" if scale == "odds" else scale
+        names = (name, f"{name}_ci_low", f"{name}_ci_high")
+        return {
+            name: number if math.isfinite(number) else None
+            for name, number in zip(names, found, strict=True)
         }
 
 

@@ -40,6 +40,7 @@ from clusterdp.estimation.effects.effect import (
     Segment,
     segment_label,
 )
+from clusterdp.estimation.effects.intervals import Scale
 from clusterdp.estimation.effects.looks import Look
 from clusterdp.estimation.effects.margins import MarginVerdict
 from clusterdp.estimation.effects.notes import DataCheck
@@ -263,6 +264,7 @@ class Findings:
         checks: What was checked of the data, with verdicts.
         adjusted_for: The covariates of adjusted effects.
         look: Which of several looks this is; None for one.
+        scale: What tables show effects as.
     """
 
     effects: tuple[Effect, ...]
@@ -283,6 +285,7 @@ class Findings:
     checks: tuple[DataCheck, ...] = ()
     adjusted_for: tuple[str, ...] = ()
     look: Look | None = None
+    scale: Scale = "difference"
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -7,6 +7,21 @@ which the interval of θ₁ − ρθ₀ holds zero (Donner and Zou, 2012).
 
 A number may be known up to bounds only, however many units there are. Distances are then those
 from the estimated bounds, and bounds are subtracted from each other as they are.
+
+**Other scales than the difference**: ratios of means, odds ratios of shares, lift.
+
+All are ratios A/B of what is estimated without bias. With p₁ and p₀ the arms' means,
+
+    ratio of means   A = p₁             B = p₀
+    odds ratio       A = p₁(1 − p₀)     B = p₀(1 − p₁)
+
+and the interval holds every ρ for which A − ρB is within q standard errors of zero (Fieller, 1954).
+No ratio is taken to be normal, and estimates outside of 0 to 1, as noise gives them, do no harm. At
+ρ = 1 both differences are p₁ − p₀: an interval leaves out one exactly if that of the difference
+leaves out zero. For the odds, A − ρB is linear in each mean, and (ρ − 1)·d₁·d₀ is what errors d of
+both add to it.
+
+Where B is not significantly different from zero, the interval has no upper limit.
 """
 
 from __future__ import annotations
@@ -14,7 +29,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from clusterdp.errors import ParameterError
 
@@ -236,3 +251,74 @@ def _ratio_limit(
     # (θ̂₁θ̂₀)² minus the product of the outer coefficients, without what cancels.
     inside = far_below * above**2 + far * leading
     return (above * below + sign * math.sqrt(inside)) / leading
+
+
+Scale = Literal["difference", "ratio", "odds", "lift"]
+SCALES: tuple[Scale, ...] = ("difference", "ratio", "odds", "lift")
+
+
+class ScaledEffect(NamedTuple):
+    """An effect on a scale.
+
+    Attributes:
+        value: The estimate; NaN where the denominator is not above zero.
+        low: The lower limit.
+        high: The upper limit; infinite without one.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def minus(self, number: float) -> ScaledEffect:
+        """The same, moved down."""
+        return ScaledEffect(self.value - number, self.low - number, self.high - number)
+
+
+def scale_name(scale: Scale, *, is_share: bool) -> str:
+    """What effects on a scale are called, on shares or on other means."""
+    return {"ratio": "risk ratio" if is_share else "ratio", "odds": "odds ratio"}.get(scale, scale)
+
+
+def ratio_of_means(
+    means: tuple[float, float], variances: tuple[float, float], reach: float
+) -> ScaledEffect:
+    """p₁/p₀ of means that are not below zero.
+
+    Args:
+        means: Of treatment and control, independent of each other.
+        variances: Of these.
+        reach: q.
+    """
+    return _positive_ratio(*means, (*variances, 0.0), reach)
+
+
+def odds_ratio(
+    means: tuple[float, float], variances: tuple[float, float], reach: float
+) -> ScaledEffect:
+    """The odds ratio of shares; arguments as of `ratio_of_means`."""
+    (treated, control), (of_treated, of_control) = means, variances
+    of_both = of_treated * of_control
+    return _positive_ratio(
+        treated * (1 - control),
+        control * (1 - treated),
+        (
+            (1 - control) ** 2 * of_treated + treated**2 * of_control + of_both,
+            control**2 * of_treated + (1 - treated) ** 2 * of_control + of_both,
+            of_both - control * (1 - control) * of_treated - treated * (1 - treated) * of_control,
+        ),
+        reach,
+    )
+
+
+def _positive_ratio(
+    above: float, below: float, variances: tuple[float, float, float], reach: float
+) -> ScaledEffect:
+    """A ratio that is not below zero, with the interval around Fieller's set from zero on."""
+    (low, high), gap = ratio_set(above, below, variances, reach)
+    if gap is not None and gap[0] < 0:  # what is above zero is one ray
+        low = gap[1]
+    if gap is not None or below <= 0:
+        high = math.inf
+    value = max(above, 0.0) / below if below > 0 else math.nan
+    return ScaledEffect(value, max(low, 0.0), max(high, 0.0))

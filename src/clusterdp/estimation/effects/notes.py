@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
 from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, p_text, segment_label
-from clusterdp.estimation.effects.intervals import two_sided
+from clusterdp.estimation.effects.intervals import Scale, scale_name, two_sided
 from clusterdp.estimation.effects.looks import Look
 
 # This many segments are named; more are counted.
@@ -84,6 +84,38 @@ def between_notes(effects: Sequence[Effect], name: str) -> list[Note]:
                 f"{n_parts} effects, which differ with a standard deviation of τ = {tau:.3g}."
             )
         )
+    return notes
+
+
+def scale_notes(effects: Sequence[Effect], scale: Scale, level: float) -> list[Note]:
+    """Which effects have no value on a scale, or no upper limit."""
+    if scale == "difference":
+        return []
+    notes = []
+    for one in effects:
+        found, of, name = (
+            one.on_scale(scale, level),
+            one.of,
+            scale_name(scale, is_share=one.is_share),
+        )
+        if of.against is not None or not one.std_error > 0 or one.bounds is not None:
+            continue
+        text, mean = "", "share" if one.is_share else "mean"
+        if found is None and scale == "odds" and not one.is_share:
+            text = f"{of.metric} is no share, so it has no odds ratio."
+        elif found is None:
+            text = f"{of.metric} has no {name}: control is not significantly above zero."
+            if one.control_mean is None:
+                text = f"{of.metric} has no {name}: control's mean is not estimated."
+        elif math.isinf(found.high) and (scale == "odds" or one.lift(level) is None):
+            text = (
+                f"the {name} of {of.metric} has no upper limit: control's {mean} is not "
+                "significantly different from zero"
+                f"{', or that of an arm from one' * (scale == 'odds')}."
+            )
+        if text:
+            where = segment_label(of.segment) if of.segment else None
+            notes.append(Note(text, Weight.SCOPE, where))
     return notes
 
 

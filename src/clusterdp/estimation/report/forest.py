@@ -21,8 +21,10 @@ from clusterdp.estimation.report.tables import (
     arm_label,
     cells_of,
     has_several_arms,
+    is_scaled,
     is_significant,
     level_text,
+    scaled_header,
     to_interval,
 )
 
@@ -98,6 +100,8 @@ def _table(estimate: Findings, metric: str, effects: Sequence[Effect]) -> DrawnT
     shown = [*overall, *effects]
     percent = level_text(estimate)
     names = {"difference" if is_difference else "effect": "", "CI": f"{percent} CI"}
+    if is_scaled(estimate, shown):
+        names |= {"scaled": scaled_header(shown, estimate.scale), "scaled CI": f"{percent} CI"}
     names |= {
         "Holm p" if any(one.family_size > 1 for one in effects) else "p-value": "",
         "units": estimate.origin.units,

@@ -13,6 +13,7 @@ from clusterdp.estimation.report.tables import (
     MetricNumbers,
     distribution_tables,
     first_columns,
+    is_scaled,
     level_text,
     more_columns,
     segment_tables,
@@ -87,7 +88,7 @@ def _drawn_table(estimate: Findings, effects: Sequence[Effect], width: int) -> l
         for column in first_columns(estimate, effects)
     ]
     table, hidden = fitted(columns, width - _LEAST_CHART - 3)
-    if hidden or len(table) != len(effects) + 1:
+    if hidden or len(table) != len(effects) + 1 or is_scaled(estimate, effects):
         return fitted(columns, width)[0]
     used = max(map(len, table)) + 3
     numbers = MetricNumbers(estimate, effects[0].of.metric)

@@ -20,6 +20,7 @@ from clusterdp.estimation.effects.effect import (
     within,
 )
 from clusterdp.estimation.effects.findings import ArmDistribution, Findings, SegmentTest
+from clusterdp.estimation.effects.intervals import Scale, scale_name
 
 # All units, in a column of segments.
 _ALL = "all"
@@ -109,6 +110,27 @@ def lift_ci_text(effect: Effect, level: float) -> str:
     return f"above {low:+.1%}" if math.isinf(high) else f"[{low:+.1%}, {high:+.1%}]"
 
 
+def _scaled_text(effect: Effect, scale: Scale, level: float) -> str:
+    """An effect on a scale: `1.14`, `+13.7%`."""
+    found = effect.on_scale(scale, level)
+    return NOTHING if found is None else _on_scale(found.value, scale)
+
+
+def _scaled_ci_text(effect: Effect, scale: Scale, level: float) -> str:
+    """Its interval: `[1.12, 1.16]`, `above 1.12`."""
+    found = effect.on_scale(scale, level)
+    if found is None:
+        return NOTHING
+    low, high = (_on_scale(number, scale) for number in found[1:])
+    return f"above {low}" if math.isinf(found.high) else f"[{low}, {high}]"
+
+
+def _on_scale(number: float, scale: Scale) -> str:
+    if math.isnan(number):
+        return NOTHING
+    return f"{number:+.1%}" if scale == "lift" else f"{number:.{3 if 0 < number < 0.1 else 2}f}"
+
+
 def privacy_text(shares: Iterable[float]) -> str:
     """The largest share of variances that is due to privacy."""
     known = [share for share in shares if not math.isnan(share)]
@@ -137,6 +159,9 @@ def first_columns(estimate: Findings, effects: Sequence[Effect]) -> list[Column]
     """What most people read of some effects."""
     in_segments = any(effect.of.segment for effect in effects)
     names: tuple[str, ...] = _FIRST_IN_SEGMENTS if in_segments else _FIRST
+    if is_scaled(estimate, effects):
+        replaced = {"effect": "scaled", "CI": "scaled CI"}
+        names = tuple(replaced.get(name, name) for name in names if name != "lift")
     if in_segments and not any(effect.family_size > 1 for effect in effects):
         names = tuple("p-value" if name == "Holm p" else name for name in names)
     if any(effect.shrunken is not None for effect in effects):
@@ -144,9 +169,22 @@ def first_columns(estimate: Findings, effects: Sequence[Effect]) -> list[Column]
     return _columns(estimate, effects, names)
 
 
+def is_scaled(estimate: Findings, effects: Sequence[Effect]) -> bool:
+    """Whether some effects are shown on another scale than as differences."""
+    are_plain = all(one.of.against is None and one.shrunken is None for one in effects)
+    return are_plain and estimate.scale != "difference"
+
+
+def scaled_header(effects: Sequence[Effect], scale: Scale) -> str:
+    """What effects on a scale are called."""
+    return scale_name(scale, is_share=all(one.is_share for one in effects))
+
+
 def more_columns(estimate: Findings, effects: Sequence[Effect]) -> list[list[Column]]:
     """The other numbers of some effects, in two tables: precision, and multiple testing."""
-    plain = ("CI",) * any(effect.shrunken is not None for effect in effects)
+    plain: tuple[str, ...] = ("CI",) * any(effect.shrunken is not None for effect in effects)
+    if is_scaled(estimate, effects):
+        plain = ("effect", "CI")
     tables = [_columns(estimate, effects, names) for names in ((*plain, *_PRECISION), _TESTING)]
     return [columns for columns in tables if any(not one.is_label for one in columns)]
 
@@ -158,7 +196,10 @@ def _columns(estimate: Findings, effects: Sequence[Effect], names: Sequence[str]
     for name in names:
         cells = tuple(cells_of(estimate, effects, name))
         if any(cell != "–" for cell in cells):
-            written = name.replace("CI", f"{percent} CI").replace("units", estimate.origin.units)
+            written = name.replace("scaled CI", "CI").replace("CI", f"{percent} CI")
+            written = written.replace("units", estimate.origin.units)
+            if name == "scaled":
+                written = scaled_header(effects, estimate.scale)
             rank = _RANKS.index(name) + 1 if name in _RANKS else 0
             columns.append(Column(written, cells, rank=rank))
     return columns
@@ -170,7 +211,10 @@ def cells_of(estimate: Findings, effects: Sequence[Effect], name: str) -> list[s
         metric: MetricNumbers(estimate, metric)
         for metric in dict.fromkeys(effect.of.metric for effect in effects)
     }
-    level, write = estimate.level, _CELLS[name]
+    level = estimate.level
+    if name in _SCALED_CELLS:
+        return [_SCALED_CELLS[name](effect, estimate.scale, level) for effect in effects]
+    write = _CELLS[name]
     return [write(effect, numbers[effect.of.metric], level) for effect in effects]
 
 
@@ -179,6 +223,10 @@ def _effect(one: Effect, numbers: MetricNumbers, *, is_difference: bool) -> str:
     return numbers.effect(shown_effect(one)) if is_shown else "–"
 
 
+_SCALED_CELLS: dict[str, Callable[[Effect, Scale, float], str]] = {
+    "scaled": _scaled_text,
+    "scaled CI": _scaled_ci_text,
+}
 _CELLS: dict[str, Callable[[Effect, MetricNumbers, float], str]] = {
     "effect": lambda one, numbers, _: _effect(one, numbers, is_difference=False),
     "difference": lambda one, numbers, _: _effect(one, numbers, is_difference=True),
