@@ -119,8 +119,12 @@ _FLAGS = {
         "Use one fold only, so that segments can be chosen in the others.",
         metavar="FOLD",
     ),
-    "unstratified": Flag(bool, _METHOD, "Compare overall means instead of within clusters."),
-    "rows_only": Flag(bool, _METHOD, "Use rows only, without noisy sums and counts."),
+    "unstratified": Flag(
+        bool, _METHOD, "Compare overall means instead of within clusters.", default=False
+    ),
+    "rows_only": Flag(
+        bool, _METHOD, "Use rows only, without noisy sums and counts.", default=False
+    ),
     "shares": Flag(
         str, _TESTS, "Planned shares of arms, for the SRM check.", metavar="ARM=SHARE,..."
     ),

@@ -430,7 +430,7 @@ class Flag(NamedTuple):
         panel: The heading that help lists it under.
         text: Its meaning.
         metavar: What help shows in place of a value; None for the type.
-        default: What it is if it is not given; False if `kind` is bool.
+        default: What it is if it is not given.
         name: Its name on the command line, where that is another.
     """
 
@@ -443,15 +443,14 @@ class Flag(NamedTuple):
 
     def parameter(self, name: str) -> inspect.Parameter:
         """The parameter of a command that typer makes the option of."""
-        default = False if self.kind is bool else self.default
         option = typer.Option(
             f"--{self.name or name.replace('_', '-')}",
             help=self.text,
             rich_help_panel=self.panel,
             metavar=self.metavar,
         )
-        kind = self.kind if default is not None else self.kind | None
-        return _parameter(name, Annotated[kind, option], default)
+        kind = self.kind | None if self.default is None else self.kind
+        return _parameter(name, Annotated[kind, option], self.default)
 
 
 Command = TypeVar("Command", bound="Callable[..., None]")
