@@ -25,6 +25,7 @@ _COMMANDS = {
     "verify": ("Analyst", "folders"),
     "audit": ("Analyst", "audit"),
     "calibrate": ("Analyst", "folders"),
+    "app": ("Other", "browser"),
     "errata": ("Other", "folders"),
     "reproduce": ("Other", "reproduce"),
 }

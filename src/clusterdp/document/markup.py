@@ -23,6 +23,7 @@ from clusterdp.document.model import (
     Paragraph,
     Section,
     Table,
+    in_code,
     render_inline,
     strong,
 )
@@ -38,25 +39,26 @@ _WIDTH = 80
 _FIRM = "\0"
 
 
-def render(package: str, template: str, **values: Any) -> str:
+def render(package: str | tuple[str, ...], template: str, **values: Any) -> str:
     """A page.
 
     Args:
-        package: The package whose folder `templates` holds the template.
+        package: The package whose folder `templates` holds the template; or several, in order.
         template: Its name, such as `plan.html`.
         **values: What is put into it.
     """
-    return _environment(package).get_template(template).render(values)
+    packages = (package,) if isinstance(package, str) else package
+    return _environment(packages).get_template(template).render(values)
 
 
 @cache
-def _environment(package: str) -> Environment:
-    """The templates of a package, compiled once."""
+def _environment(packages: tuple[str, ...]) -> Environment:
+    """The templates of some packages, compiled once."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
     from markupsafe import Markup
 
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package), PackageLoader("clusterdp.document")]),
+        loader=ChoiceLoader([PackageLoader(one) for one in (*packages, "clusterdp.document")]),
         autoescape=select_autoescape(disabled_extensions=["txt"], default=True),
         finalize=_plain,
         undefined=StrictUndefined,
@@ -66,6 +68,7 @@ def _environment(package: str) -> Environment:
     )
     environment.filters |= {
         "inline": lambda text: Markup(_in_html(text)),  # noqa: S704 - escaped there
+        "in_code": in_code,
         "kind": lambda part: type(part).__name__,
     }
     return environment

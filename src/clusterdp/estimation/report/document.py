@@ -47,7 +47,7 @@ _MOST_REACH = 8.0
 def report_page(estimate: Findings) -> str:
     """A whole page: what was found, how sure it is, what was checked and how it was made."""
     filters = [part for part, _ in filter_tables(estimate)]
-    return render(_DOCUMENT, "filtered.html", document=_document(estimate), filters=filters)
+    return render(_DOCUMENT, "filtered.html", document=report_document(estimate), filters=filters)
 
 
 def notebook_part(estimate: Findings) -> str:
@@ -58,7 +58,8 @@ def notebook_part(estimate: Findings) -> str:
     return render(_DOCUMENT, "notebook.html", parts=[*parts, *_listed(notes)])
 
 
-def _document(estimate: Findings) -> Document:
+def report_document(estimate: Findings) -> Document:
+    """What was found, how sure it is, what was checked and how it was made."""
     overall, distributions = _overall(estimate), _distributions(estimate)
     sections = [
         Section("", _summary(estimate)),
