@@ -17,7 +17,7 @@ from clusterdp.errors import ClusterDPError, OwnerNotice
 from clusterdp.ledger import ledger as ledger_module
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.published.folder import read_manifest
-from clusterdp.published.statements import owners_words
+from clusterdp.published.overview import owners_words
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import unpack_entry
 from forging import forge

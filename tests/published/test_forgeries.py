@@ -15,7 +15,7 @@ import pytest
 import clusterdp as cdp
 from clusterdp.published._parquet_bytes import ParquetBytes
 from clusterdp.published.manifest import software_name, unseal
-from clusterdp.published.statements import owners_words
+from clusterdp.published.overview import owners_words
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.folder import FileSum
 from clusterdp.storage.reading import open_folder

@@ -32,9 +32,8 @@ from clusterdp.estimation.calibrated_rows import calibrated_rows
 from clusterdp.estimation.cluster_gain import GAIN_HEADER, cluster_gains
 from clusterdp.published.contents import FolderView
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
-from clusterdp.published.overview import overview, particulars
+from clusterdp.published.overview import overview, owners_words, particulars
 from clusterdp.published.rows import released_row_errors
-from clusterdp.published.statements import owners_words
 from clusterdp.published.verification import APART, BOUND, verify_binding, verify_folder
 from clusterdp.storage.folder import ERRATA, MANIFEST
 from clusterdp.storage.reading import open_folder

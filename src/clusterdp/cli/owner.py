@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from clusterdp.owner.publish import PendingRelease, Published
 
 
-_PLANNING, _BUDGET = "Planning", "Budget and recovery"
+_PLANNING = "Planning"
 OwnerJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_PLANNING)]
 UNREAD = "No outcome was read, and nothing was written."
 UNPUBLISHED = "Nothing was published."

@@ -1,4 +1,4 @@
-"""What a published folder says of itself in short: for terminals."""
+"""What a published folder says of itself in short, for terminals, and what only its owner knows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from clusterdp._text import counted
 from clusterdp.document.model import Facts, Paragraph, Section, as_notes
+from clusterdp.mechanisms.catalogue import usual_name
 from clusterdp.outcomes.declaration import parse_space
-from clusterdp.published._answer_sections import answer_facts
-from clusterdp.published.document import visible_effects
-from clusterdp.published.manifest import arms_in_words, title_of
+from clusterdp.published.document import answer_facts, visible_effects
+from clusterdp.published.folder import unit_files
+from clusterdp.published.manifest import arms_in_words, software_name, title_of
 from clusterdp.published.notes import joined_texts
 from clusterdp.spec.columns import RESPONSE
 from clusterdp.spec.provenance import provenance_pairs
@@ -110,3 +111,58 @@ def _size(n_bytes: int) -> str:
         if n_bytes >= scale:
             return f"{n_bytes / scale:.1f} {unit}"
     return f"{n_bytes} bytes"
+
+
+def owners_words(manifest: Manifest) -> list[str]:
+    """What a manifest states that nothing else in the folder shows: nobody but its owner knows.
+
+    What matters most to readers is first: what ε and effects rest on.
+    """
+    known, named = manifest.provenance, manifest.columns
+    declared = {
+        "that responses were drawn as stated": manifest.terms.releases_rows,
+        "that noise in statistics was drawn as stated": any(
+            one.pilot is not None or one.statistics for one in manifest.terms.mechanisms
+        ),
+        "that the questions' salt was drawn at random": manifest.asking is not None,
+        "software": manifest.software != software_name(),
+        "control": True,
+        "randomization_unit": named.randomization_unit is not None,
+        "correlation": manifest.assigned is not None,
+        "assignment": manifest.assignment is not None,
+        "arm_shares": manifest.arm_shares is not None,
+        "row_order": manifest.row_order == "table",
+        "which file a row is in": len(unit_files(manifest)) > 1 and manifest.row_order == "ids",
+        # With a pilot, it is what the pilot shows.
+        "expected": any(
+            one is not None
+            for one, before in zip(manifest.expected, manifest.before_pilot, strict=True)
+            if before is None
+        ),
+        "rounding": any(
+            any(added)
+            for added, before in zip(manifest.rounding, manifest.before_pilot, strict=True)
+            if before is None
+        ),
+        "what was declared before the pilot": any(manifest.before_pilot),
+        "prior": any(
+            one.prior is not None and one.pilot is None for one in manifest.terms.mechanisms
+        ),
+        "weights": any(question.outcomes.declared.weights for question in manifest.questions),
+        "pooling": manifest.pooling is not None,
+        "aggregates": bool(manifest.aggregates),
+        "clip": manifest.clip,
+        "the name of the mechanism": any(
+            one.name != usual_name(one) for one in manifest.terms.mechanisms
+        ),
+        "answers": manifest.answers is not None,
+        "names of columns": not manifest.terms.releases_rows,
+        "numbers of units": not manifest.terms.releases_rows,
+        "names, labels and values of outcomes": True,
+        "values of passthrough columns": bool(named.kept) and manifest.terms.releases_rows,
+        # Exact clusters, and clusters that went through a response, look the same.
+        "which columns are private": named.cluster is not None,
+        "shares of questions, beyond what ids show": manifest.asking is not None,
+    }
+    said = [name for name, there in declared.items() if there]
+    return [*said, *(name for name in known.__struct_fields__ if getattr(known, name) is not None)]

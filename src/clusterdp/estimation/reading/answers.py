@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column, columns
 from clusterdp.cells.layout import Breakdown
@@ -45,22 +45,6 @@ _GROUPS = "__clusterdp_answer"
 _AGAIN = "__clusterdp_again"
 
 
-class Answered(NamedTuple):
-    """A release with answers, and the labels that their groups follow from.
-
-    Attributes:
-        release: The release, with a breakdown for each dimension of each answer.
-        table: The analyst's table, with labels and groups; ids are named as in the release.
-        groups: The columns of groups.
-        notes: What an analyst should know.
-    """
-
-    release: Release
-    table: pl.DataFrame
-    groups: tuple[str, ...]
-    notes: list[Note]
-
-
 def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the analyst's own table
     release: Release,
     answers: Any,
@@ -70,8 +54,8 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
     used: Sequence[str],
     *,
     use: Use,
-) -> Answered:
-    """A release with what was answered later.
+) -> tuple[Release, pl.DataFrame, tuple[str, ...], list[Note]]:
+    """A release with what was answered later, and the labels that groups follow from.
 
     Args:
         release: The release.
@@ -81,6 +65,10 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
         on: Its column of ids.
         used: The columns to segment by and to adjust for.
         use: What is used of a release; answers are no rows.
+
+    Returns:
+        The release, with a breakdown for each dimension of each answer; the analyst's table with
+        labels and groups, ids named as in the release; the columns of groups; and notes.
 
     Raises:
         ParameterError: If rows alone are used or lacking, or a follow-up is not at hand.
@@ -140,7 +128,7 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
         questions=tuple(questions),
         guarantee=basic_composition(guarantees),
     )
-    return Answered(release, joined, tuple(groups), notes)
+    return release, joined, tuple(groups), notes
 
 
 def _each_once(places: list[str], release: Release) -> list[tuple[Release, Answers, str]]:
