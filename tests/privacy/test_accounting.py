@@ -242,3 +242,40 @@ def test_extremes_have_a_guarantee(noise_scale: float, resample_prob: float) -> 
 def test_guarantees_are_shown_rounded_up() -> None:
     assert "ε = 1.2346," in str(cdp.Guarantee(epsilon=1.23451))
     assert "δ = 1.235e-06," in str(cdp.Guarantee(epsilon=1, delta=1.2341e-6))
+
+
+def _delta(losses: np.ndarray, probs: np.ndarray, epsilon: float) -> float:
+    """The hockey-stick divergence at ε."""
+    return float((probs * np.maximum(1 - np.exp(epsilon - losses), 0)).sum())
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_many_parts_are_composed_exactly_or_bounded(
+    rng: np.random.Generator, *, same: bool
+) -> None:
+    """Next to every combination of the signs of all losses; equal parts are never more atoms."""
+    n_parts = 14
+    epsilons = np.full(n_parts, rng.random()) if same else rng.random(n_parts)
+    joint = acc.joint_loss(*(acc.any_loss(float(one)) for one in epsilons))
+    losses, probs = (np.array(list(map(float, column))) for column in zip(*joint, strict=True))
+    assert probs.sum() == pytest.approx(1)
+    assert sorted(joint, reverse=True) == list(joint)
+    signs = 1 - 2 * (np.arange(2**n_parts)[:, np.newaxis] >> np.arange(n_parts) & 1)
+    up = 1 / (1 + np.exp(-epsilons))
+    every, weights = signs @ epsilons, np.where(signs > 0, up, 1 - up).prod(axis=1)
+    total = acc.total_epsilon(joint)
+    assert total >= sum(map(Fraction, epsilons.tolist()))
+    assert total == pytest.approx(float(epsilons.sum()))
+    for epsilon in np.linspace(0, total, 9):
+        exact = _delta(every, weights, epsilon)
+        assert _delta(losses, probs, epsilon) >= exact - 1e-12
+        if same:
+            assert _delta(losses, probs, epsilon) == pytest.approx(exact, abs=1e-12)
+    assert len(joint) == n_parts + 1 if same else len(joint) <= 2**13
+
+
+def test_hundreds_of_parts_are_composed_soon() -> None:
+    parts = [acc.any_loss(0.3 / 400) for _ in range(400)]
+    joint = acc.joint_loss(*parts, *(acc.any_loss(number / 1e4) for number in range(1, 60)))
+    total = sum((Fraction(0.3 / 400) * 400, *(Fraction(one / 1e4) for one in range(1, 60))))
+    assert total <= acc.total_epsilon(joint) <= float(total) * (1 + 1e-9)

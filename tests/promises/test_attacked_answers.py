@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -139,6 +140,26 @@ def test_a_hostile_followup_is_rejected_before_the_table_is_read(
     monkeypatch.setattr("clusterdp.owner.answering.prepare", lambda *_, **__: pytest.fail("read"))
     with pytest.raises(ClusterDPError):
         experiment.answer("made")
+
+
+def test_labels_that_nobody_can_read_are_rejected(experiment: Experiment) -> None:
+    """Or a folder of an answer would have a page of a megabyte for each group."""
+    long = experiment.labels.select("user", tier=pl.concat_str(pl.lit("x" * 501), "tier"))
+    with pytest.raises(ClusterDPError, match="have more than 500 characters"):
+        experiment.ask(segments=long)
+    ask_anything(experiment, long)
+    with pytest.raises(ClusterDPError, match="has labels that cannot be shown"):
+        experiment.answer("made")
+
+
+def test_many_dimensions_are_counted_soon(experiment: Experiment) -> None:
+    """Each more part of an answer would double the losses that composition has to look at."""
+    many = experiment.labels.select("user", *(pl.col("tier").alias(f"t{n}") for n in range(40)))
+    ask_anything(experiment, many, dimensions=tuple((name,) for name in many.columns[1:]))
+    begun = time.process_time()
+    experiment.answer("made")
+    assert time.process_time() - begun < 30
+    assert experiment.spent() == 2.5
 
 
 def test_labels_cannot_stand_for_columns_that_clusters_are_crossed_from(

@@ -37,6 +37,7 @@ from clusterdp.published.asked_groups import (
 from clusterdp.published.folder import read_files
 from clusterdp.published.followup import (
     CROSSED,
+    LONGEST_LABEL,
     LONGEST_REASON,
     dimension_name,
     new_followup,
@@ -217,6 +218,11 @@ def _labels(
             raise DataError(
                 f"Labels by {', '.join(dimension)} have a text that an answer uses itself "
                 f"({NOT_ASKED!r} or {CROSSED!r}). Fix: rename that label."
+            )
+        if (held.str.len_chars().max() or 0) > LONGEST_LABEL:
+            raise DataError(
+                f"Labels by {', '.join(dimension)} have more than {LONGEST_LABEL} characters. Fix: "
+                "shorten them."
             )
     return labels
 

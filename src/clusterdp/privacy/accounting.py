@@ -8,6 +8,7 @@ The proofs are in `docs/explanation/privacy.md`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
@@ -39,6 +40,10 @@ PROTECTED: dict[Neighbours, str] = {
 LARGEST_EPSILON = 1000.0
 # Far more digits than a float holds, so that rounding up happens once, at the very end.
 _DIGITS = Context(prec=60)
+# Losses that agree in so many digits are one.
+_SAME_LOSS = Context(prec=50)
+# Each more statistic of another ε would double the losses there are.
+_MOST_ATOMS = 2**12
 
 
 def checked_epsilon(epsilon: float) -> float:
@@ -157,15 +162,23 @@ def resampled_row_loss(keep_prob: Fraction, prior_floor: Fraction) -> tuple[Loss
 
 
 def joint_loss(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
-    """The loss of independent releases of the same outcome: losses add. Largest first."""
+    """The loss of independent releases of the same outcome: losses add. Largest first.
+
+    Losses that are equal but for rounding are one atom, with the largest of them. Where there would
+    still be too many atoms, the parts so far count as any release of their largest loss.
+    """
     joint = no_summary_loss()
     with localcontext(_DIGITS):
         for part in parts:
-            joint = tuple(
-                LossAtom(one.loss + other.loss, one.prob * other.prob)
-                for one in joint
-                for other in part
-            )
+            if len(joint) * len(part) > _MOST_ATOMS:
+                joint = any_loss(float_above(max(joint).loss))
+            added: dict[Decimal, LossAtom] = {}
+            for one, other in itertools.product(joint, part):
+                loss, prob = one.loss + other.loss, one.prob * other.prob
+                place = _SAME_LOSS.plus(loss)
+                known = added.get(place, LossAtom(loss, Decimal(0)))
+                added[place] = LossAtom(max(loss, known.loss), known.prob + prob)
+            joint = tuple(added.values())
     return tuple(sorted(joint, reverse=True))
 
 

@@ -49,6 +49,8 @@ _MOST_LABELS = 2**32
 # What a label of several crossed columns is joined by, as crossed clusters are.
 CROSSED = " | "
 LONGEST_REASON = 500
+# The owner and readers of an answer see labels, and names of their columns.
+LONGEST_LABEL = 500
 
 
 class FollowUp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -238,6 +240,7 @@ def read_followup(place: str | os.PathLike[str]) -> tuple[FollowUp, str]:
     sound = _with_checksum(asked) == content and len(key) == 2 * _KEY_BYTES
     sound = sound and set(key) <= set("0123456789abcdef")
     sound = sound and all(all(one) for one in asked.dimensions) and 0 < len(names) == len({*names})
+    sound = sound and max(map(len, names)) <= LONGEST_LABEL
     sound = sound and asked.metrics != () and len(asked.reason) <= LONGEST_REASON
     if not sound or not all(is_plain(letter) for text in texts for letter in text):
         raise FormatError(f"{folder}/{FOLLOWUP} was edited after it was written")
@@ -276,7 +279,9 @@ def read_labels_of(place: str | os.PathLike[str], asked: FollowUp) -> pl.DataFra
     if not len(ids) or ids.null_count() or ids.n_unique() < len(ids):
         raise FormatError(f"{folder}/{LABELS} has no ids, lacks some or repeats one")
     texts = [labels[name] for name in labels.columns]
-    if any(map(n_unplain, texts)) or any((one == NOT_ASKED).any() for one in texts[1:]):
+    longest = max(one.str.len_chars().max() or 0 for one in texts[1:])
+    unusable = longest > LONGEST_LABEL or any((one == NOT_ASKED).any() for one in texts[1:])
+    if unusable or any(map(n_unplain, texts)):
         raise FormatError(f"{folder}/{LABELS} has labels that cannot be shown")
     return labels
 
