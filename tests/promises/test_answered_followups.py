@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -202,12 +203,39 @@ def test_labels_are_not_in_an_answer(experiment: Experiment) -> None:
     assert not list(folder.glob("*labels*"))
 
 
-def test_labels_from_true_outcomes_are_pointed_out(experiment: Experiment) -> None:
-    """They do not pass silently: the owner is asked where they come from."""
-    stolen = experiment.table.select("user", tier=pl.format("visit {}", "visit"))
-    experiment.ask(segments=stolen, metrics="visit")
-    with pytest.warns(OwnerNotice, match="almost certainly come from true outcomes of 'visit'"):
+# Labels that select by true outcomes, and what an analyst asks for with them.
+STOLEN: dict[str, tuple[pl.Expr, str | None]] = {
+    "a copy": (pl.format("visit {}", "visit"), "visit"),
+    "one value alone": (pl.when(pl.col("visit") == 1).then(pl.lit("yes")), "visit"),
+    "one of two outcomes": (pl.format("visit {}", "visit"), None),
+    "a range of a number": (pl.when(pl.col("spend") > 0).then(pl.lit("spent")), "spend"),
+}
+
+
+def points_out(experiment: Experiment, case: str) -> bool:
+    """Whether the owner is asked where labels from true outcomes come from."""
+    made, metrics = STOLEN[case]
+    stolen = experiment.table.select("user", tier=made)
+    experiment.ask(segments=stolen, metrics=metrics)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         experiment.answer()
+    said = "labels by 'tier' almost certainly come from true outcomes of"
+    return any(issubclass(one.category, OwnerNotice) and said in str(one.message) for one in caught)
+
+
+@pytest.mark.parametrize("case", STOLEN)
+def test_labels_from_true_outcomes_are_pointed_out(case: str, experiment: Experiment) -> None:
+    """They do not pass silently: the owner is asked where they come from."""
+    assert points_out(experiment, case)
+
+
+def test_planted_labels_from_true_outcomes_that_pass_silently_are_found(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: nobody compares labels with outcomes."""
+    monkeypatch.setattr("clusterdp.engines.local.table.KeptColumns.add", lambda *_: None)
+    assert not points_out(experiment, "a copy")
 
 
 def test_labels_that_follow_from_nothing_pass_silently(

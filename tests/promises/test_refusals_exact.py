@@ -16,7 +16,7 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.rows import leaks
+from clusterdp.rows import leaks, row_order
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.spec.columns import Columns
 from clusterdp.statistics.counts import NoisyCounts
@@ -76,7 +76,7 @@ def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str
 @pytest.fixture
 def nets_that_always_warn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows are too few for the nets to see anything: make them see something everywhere."""
-    monkeypatch.setattr(leaks, "_follows_order", lambda *_: True)
+    monkeypatch.setattr(row_order, "_follows_order", lambda *_: True)
     monkeypatch.setattr(leaks, "column_reveals_outcome", lambda *_: True)
 
 

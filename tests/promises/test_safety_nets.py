@@ -16,7 +16,7 @@ from cli_runs import PARTS, assert_refused, release, run, write
 from clusterdp.engines.base import BOTH_AT_ONCE, RANDOMIZING
 from clusterdp.releasing import prepare as preparing
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows import leaks
+from clusterdp.rows import row_order
 from clusterdp.spec.columns import Columns
 from clusterdp.storage.folder import LocalFolder
 from runs import write_release
@@ -95,8 +95,8 @@ def test_rows_of_a_large_table_are_chosen_by_their_ids(
 ) -> None:
     """A stable sort leaves ids in order within an outcome: blocks of rows would have other ids."""
     # Polars reads a frame in batches of 100,000 rows: half of them would be looked at.
-    monkeypatch.setattr(leaks, "_LOOKED_AT", 300_000)
-    monkeypatch.setattr(leaks, "_BLOCK_ROWS", 100_000)
+    monkeypatch.setattr(row_order, "_LOOKED_AT", 300_000)
+    monkeypatch.setattr(row_order, "_BLOCK_ROWS", 100_000)
     table = many(600_000, 4, 0.3, rng)
     if as_text:
         table = table.with_columns(pl.col("user").cast(pl.String).str.zfill(6))
@@ -205,6 +205,36 @@ def test_a_copy_of_a_rare_outcome_is_noticed_wherever_it_stands(rng: np.random.G
     assert "'copy' almost certainly reveals" in notices(table, passthrough=["copy"])[0]
     unrelated = table.with_columns(copy=pl.Series(rng.permutation(rare)))
     assert not notices(unrelated, passthrough=["copy"])
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.04])
+def test_one_of_several_outcomes_of_a_question_is_noticed(
+    rate: float, rng: np.random.Generator
+) -> None:
+    """A column may reveal one outcome, and show next to nothing of the others."""
+    spend = pl.Series("spend", rng.integers(0, 9, 20_000))
+    table = many(20_000, 5, rate, rng).with_columns(spend, copy=pl.col("clicks") > 0)
+    asked = {"outcomes": {"clicks": "0..3", "spend": "0..8"}, "question": [["clicks", "spend"]]}
+    (told,) = notices(table, passthrough=["copy"], **asked)
+    assert "'copy' almost certainly reveals 'clicks', a private outcome" in told
+    unrelated = table.with_columns(copy=pl.Series(rng.random(20_000) < rate))
+    assert not notices(unrelated, passthrough=["copy"], **asked)
+
+
+@pytest.mark.parametrize("least", [1, 15])
+def test_a_column_that_follows_from_an_outcome_is_noticed(
+    least: int, rng: np.random.Generator
+) -> None:
+    """Whether somebody bought, next to how much: most amounts cannot be guessed from it."""
+    spend = rng.integers(1, 31, 20_000) * (rng.random(20_000) < 0.5)
+    table = many(20_000, 5, 0.5, rng).with_columns(
+        clicks=pl.Series(spend), bought=pl.Series(spend >= least)
+    )
+    asked: dict[str, Any] = {"passthrough": ["bought"], "outcomes": {"clicks": "0..30"}}
+    (told,) = notices(table, **asked)
+    assert "'bought' almost certainly reveals 'clicks'" in told
+    unrelated = table.with_columns(bought=pl.Series(rng.permutation(spend >= least)))
+    assert not notices(unrelated, **asked)
 
 
 def test_the_bin_of_a_continuous_outcome_reveals(rng: np.random.Generator) -> None:

@@ -219,7 +219,7 @@ def _labels(
                 f"Labels by {', '.join(dimension)} have a text that an answer uses itself "
                 f"({NOT_ASKED!r} or {CROSSED!r}). Fix: rename that label."
             )
-        if (held.str.len_chars().max() or 0) > LONGEST_LABEL:
+        if (held.str.len_chars() > LONGEST_LABEL).any():
             raise DataError(
                 f"Labels by {', '.join(dimension)} have more than {LONGEST_LABEL} characters. Fix: "
                 "shorten them."

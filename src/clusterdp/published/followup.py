@@ -279,9 +279,8 @@ def read_labels_of(place: str | os.PathLike[str], asked: FollowUp) -> pl.DataFra
     if not len(ids) or ids.null_count() or ids.n_unique() < len(ids):
         raise FormatError(f"{folder}/{LABELS} has no ids, lacks some or repeats one")
     texts = [labels[name] for name in labels.columns]
-    longest = max(one.str.len_chars().max() or 0 for one in texts[1:])
-    unusable = longest > LONGEST_LABEL or any((one == NOT_ASKED).any() for one in texts[1:])
-    if unusable or any(map(n_unplain, texts)):
+    unusable = [(one == NOT_ASKED) | (one.str.len_chars() > LONGEST_LABEL) for one in texts[1:]]
+    if any(map(n_unplain, texts)) or any(one.any() for one in unusable):
         raise FormatError(f"{folder}/{LABELS} has labels that cannot be shown")
     return labels
 

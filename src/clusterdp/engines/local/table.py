@@ -36,14 +36,8 @@ from clusterdp.rows.column_types import (
 from clusterdp.rows.earlier_ids import BatchIds
 from clusterdp.rows.ids import IdCollector, in_order_of_ids, one_by_one, sorted_rows
 from clusterdp.rows.keys import Fingerprint, id_hashes
-from clusterdp.rows.leaks import (
-    KeptColumns,
-    Pair,
-    RowOrder,
-    counts_reveal_outcome,
-    has_order,
-    sampling_step,
-)
+from clusterdp.rows.leaks import KeptColumns, pairs_of, sampling_step
+from clusterdp.rows.row_order import RowOrder
 from clusterdp.rows.tally import Tally
 from clusterdp.rows.value_codes import CellEncoder, look_for_unplain, plain_column
 from clusterdp.spec.columns import COMMON
@@ -125,11 +119,9 @@ class TablePass:
                 keep_order=keep_order,
             )
         step = sampling_step(n_rows, _SAMPLED_NUMBERS)
-        pairs = [
-            Pair(secret, name, has_order(schema[name]), min(n_codes, _MOST_CLASSES), step)
-            for secret, n_codes in enumerate(self._encoder.secret_sizes)
-            for name in (labels if randomizer is None else self._encoder.columns.kept)
-        ]
+        looked_at = labels if randomizer is None else self._encoder.columns.kept
+        kinds = {name: schema[name] for name in looked_at}
+        pairs = pairs_of(self._encoder, kinds, _MOST_CLASSES, lambda _: step)
         self._kept = KeptColumns(pairs, self._encoder, _MOST_COUNTED)
         self._schema = pl.Schema() if randomizer is None else randomizer.response_schema(schema)
         self._lock = threading.Lock()
@@ -193,9 +185,13 @@ class TablePass:
     def notices(self) -> tuple[str, ...]:
         """The warnings to the owner if what is published reveals outcomes, or private clusters."""
         revealing = (
-            pair.notice(self._encoder, is_label=pair.name in self._labels)
+            notice
             for pair, counter in self._kept.counters.items()
-            if counts_reveal_outcome(counter.groups())
+            for notice in pair.notices(
+                self._encoder,
+                pair.reveals(counter.groups()),
+                is_label=pair.name in self._labels,
+            )
         )
         of_order = () if self._order is None else self._order.notices()
         return (*of_order, *revealing)

@@ -33,14 +33,7 @@ from clusterdp.engines.spark._parcels import (
     to_batch,
 )
 from clusterdp.rows.column_types import TEXT_KINDS, Notation, count_text_kinds
-from clusterdp.rows.leaks import (
-    KeptColumns,
-    Pair,
-    column_reveals_outcome,
-    has_order,
-    sampling_step,
-    shared_and_rare,
-)
+from clusterdp.rows.leaks import KeptColumns, Pair, pairs_of, sampling_step
 from clusterdp.rows.tally import Tally
 
 if TYPE_CHECKING:
@@ -123,12 +116,11 @@ def all_pairs(
     kinds: Mapping[str, pl.DataType], encoder: RowEncoder, n_rows: int
 ) -> tuple[Pair, ...]:
     """What is counted of passthrough columns of these types, from what is public of a table."""
-    pairs = []
-    for secret, many in enumerate(encoder.secret_sizes):
-        n_classes = min(many, _MOST_CLASSES)
-        step = sampling_step(n_rows, min(_MOST_NUMBERS, _MOST_COUNTS // n_classes))
-        pairs += [Pair(secret, name, has_order(kinds[name]), n_classes, step) for name in kinds]
-    return tuple(pairs)
+
+    def step(n_classes: int) -> int:
+        return sampling_step(n_rows, min(_MOST_NUMBERS, _MOST_COUNTS // n_classes))
+
+    return tuple(pairs_of(encoder, kinds, _MOST_CLASSES, step))
 
 
 def packed_values(limit: int, values: WordArray, counts: IntArray) -> Iterator[bytes]:
@@ -272,7 +264,7 @@ class Parts(NamedTuple):
     @property
     def firsts_of_kept(self) -> list[int]:
         """The places of the first numbers about passthrough columns, and the end."""
-        lengths = (1 + 2 * pair.n_classes for pair in self.kept)
+        lengths = (1 + len(pair.alone) for pair in self.kept)
         return list(itertools.accumulate(lengths, initial=self.n_places + 1))
 
     def add_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -316,13 +308,12 @@ class Parts(NamedTuple):
         return np.vstack([where + first, sums[:, where]])
 
     def _kept_sums(self, place: int, parcels: Iterator[bytes]) -> IntArray:
-        """Right guesses, and the rows of each class with shared values, then with rare ones."""
+        """Whether a passthrough column reveals outcomes: all together, and each of several."""
         pair = self.kept[place]
         counter = pair.counter(_MOST_ADDED)
         for held in parcels:
             counter.take(*unpacked_values(held, pair.n_classes))
-        shared, rare, n_right = shared_and_rare(counter.groups())
-        numbers = np.array([n_right, *shared, *rare])
+        numbers = np.array(pair.reveals(counter.groups()), dtype=np.int64)
         places = self.firsts_of_kept[place] + np.arange(len(numbers))
         return np.stack([places, numbers, np.zeros_like(numbers)])
 
@@ -333,7 +324,9 @@ def _n_repeated(words: list[WordArray]) -> int:
     return int((together[1:] == together[:-1]).sum())
 
 
-def put_together(counted: pl.DataFrame, tally: Tally, parts: Parts) -> tuple[int, list[Pair]]:
+def put_together(
+    counted: pl.DataFrame, tally: Tally, parts: Parts
+) -> tuple[int, dict[Pair, list[bool]]]:
     """Put what pass 1 found into a tally.
 
     Args:
@@ -342,7 +335,7 @@ def put_together(counted: pl.DataFrame, tally: Tally, parts: Parts) -> tuple[int
         parts: Where parcels went.
 
     Returns:
-        How many ids seem to repeat another, as hashes of text do; and the passthrough columns that
+        How many ids seem to repeat another, as hashes of text do; and whether passthrough columns
         reveal outcomes.
     """
     places, low, high = (column.to_numpy() for column in counted)
@@ -364,9 +357,5 @@ def put_together(counted: pl.DataFrame, tally: Tally, parts: Parts) -> tuple[int
     }
     tally.numbers = tuple(numbers.get(place, 0) for place in range(-len(tally.numbers), 0))
     pairs = zip(parts.kept, itertools.pairwise(parts.firsts_of_kept), strict=True)
-    revealing = []
-    for pair, (start, end) in pairs:
-        shared, rare = flat[start + 1 : end].reshape(2, -1)
-        if column_reveals_outcome(shared, rare, int(flat[start])):
-            revealing.append(pair)
-    return int(flat[parts.n_places]), revealing
+    reveals = {pair: flat[start:end].astype(np.bool_).tolist() for pair, (start, end) in pairs}
+    return int(flat[parts.n_places]), reveals

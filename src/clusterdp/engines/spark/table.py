@@ -157,12 +157,12 @@ class SparkTable(EngineTable):
                 task, parcel_schema()
             )
             added = send(parcels, parts.n_all).mapInArrow(parts.add_up, counted_schema())
-            n_doubtful, revealing = put_together(spark_to_polars(added), tally, parts)
+            n_doubtful, reveals = put_together(spark_to_polars(added), tally, parts)
         clipped = self.check(
             asked, tally, lambda: self._count_repeated(n_units) if n_doubtful else 0
         )
         order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
-        leaks = (pair.notice(encoder) for pair in revealing)
+        leaks = (one for pair, found in reveals.items() for one in pair.notices(encoder, found))
         return PassResult(seen=tally.seen, tally=tally, notices=(*clipped, *order, *leaks))
 
     def text_shapes(self) -> dict[str, list[int]]:
