@@ -24,6 +24,7 @@ _COMMANDS = {
     "ask": ("Analyst", "ask"),
     "verify": ("Analyst", "folders"),
     "audit": ("Analyst", "audit"),
+    "certificate": ("Other", "certificate"),
     "calibrate": ("Analyst", "folders"),
     "app": ("Other", "browser"),
     "errata": ("Other", "folders"),

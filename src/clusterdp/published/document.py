@@ -151,13 +151,13 @@ def protection(view: FolderView) -> Section:
     table = Table("How sure a reader can become", [header, *stated.bounds()])
     also = "If the experiment shows that a treatment works, it also shows that for people like you."
     formal = [stated.odds, in_code(what_is_public(manifest)), stated.bounds_lead]
-    said = [covered, stated.formal, f"{stated.limits} {also}", _composition(manifest)]
+    said = [covered, stated.formal, f"{stated.limits} {also}", other_releases(manifest)]
     more = Section("The guarantee in detail", [*map(Paragraph, formal), table], is_folded=True)
     first, *rest = map(Paragraph, said)
     return Section("Privacy", [first, *bar, *rest, more], "guarantee")
 
 
-def _composition(manifest: Manifest) -> str:
+def other_releases(manifest: Manifest) -> str:
     """What other releases about the same units add."""
     known, units = manifest.provenance, manifest.provenance.units
     if known.continues:

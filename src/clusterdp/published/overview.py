@@ -80,7 +80,7 @@ def particulars(view: FolderView) -> list[Part | Section]:
         *(("Constraint", text) for each in declared for text in each.constraints),
         *(("Metric", text) for each in declared for text in each.metrics),
         ("Private clusters", private and f"take {private} of ε = {manifest.guarantee.epsilon:g}"),
-        *_mechanism_facts(manifest),
+        *mechanism_facts(manifest),
         *(("Breakdown", text) for text in breakdowns),
         ("Folds", str(manifest.folds) if manifest.folds > 1 else ""),
         ("Files", ", ".join(files)),
@@ -94,7 +94,7 @@ def particulars(view: FolderView) -> list[Part | Section]:
     return [told, *(Section("", one.parts) if isinstance(one, Section) else one for one in shown)]
 
 
-def _mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
+def mechanism_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     """The mechanism of each question; where there are several, with its outcomes and its share."""
     for question, space in zip(manifest.questions, manifest.terms.spaces, strict=True):
         mechanism = question.mechanism
