@@ -169,7 +169,7 @@ def _questions(view: FolderView, enumerated: str) -> list[_Answer]:
             "folder need not be trusted.",
         ),
         _Answer(
-            "What about side channels?",
+            "Does running time or memory reveal outcomes?",
             "",
             "State who could measure times or memory on the machine that published.",
             "The bytes of the folder follow from the key, the drawn noise, public columns, "
@@ -199,7 +199,7 @@ def _assessment(view: FolderView) -> list[_Answer]:
             "Nature and scope of the processing",
             f"Outcomes of {counted(manifest.n_units, about.unit)} in a randomized experiment with "
             f"arms {arms} are published with noise. Declared outcomes: {' '.join(measured)}",
-            "State categories of people, sources of the data, and how long it is kept.",
+            "State who the people are, where the data come from, and how long it is kept.",
         ),
         _Answer(
             "Purpose and legal basis", "", "State the purpose, the legal basis and the recipients."
