@@ -27,8 +27,7 @@ from clusterdp.published._registry import OWNER_ONLY, registry_entry
 from clusterdp.published.contents import join_names, question_texts
 from clusterdp.published.document import other_releases
 from clusterdp.published.manifest import title_of, what_is_public
-from clusterdp.published.overview import mechanism_facts
-from clusterdp.published.statements import owners_words
+from clusterdp.published.overview import mechanism_facts, owners_words
 
 if TYPE_CHECKING:
     from clusterdp.document.model import Part
