@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
-# What JupyterLab and nbconvert say of tables and drawings in outputs.
+# What JupyterLab and nbconvert say of tables, drawings and lists of descriptions in outputs.
 JUPYTER = """
 .jp-RenderedHTMLCommon { font-size: 14px; line-height: 1.6; width: 860px; }
 .jp-RenderedHTMLCommon table { border: none; font-size: 13px; table-layout: fixed;
@@ -26,6 +26,10 @@ JUPYTER = """
   vertical-align: middle; padding: 0.5em; white-space: normal; max-width: none; border: none; }
 :not(.jp-RenderedMarkdown).jp-RenderedHTMLCommon th { text-align: right; font-weight: bold; }
 .jp-RenderedHTMLCommon img, .jp-RenderedHTMLCommon svg { max-width: 100%; height: auto; }
+.jp-OutputArea-output dl, .jp-OutputArea-output dt, .jp-OutputArea-output dd { display: block; }
+.jp-OutputArea-output dl { width: 100%; overflow: hidden; padding: 0; margin: 0; }
+.jp-OutputArea-output dt { font-weight: bold; float: left; width: 20%; padding: 0; margin: 0; }
+.jp-OutputArea-output dd { float: left; width: 80%; padding: 0; margin: 0; }
 """
 
 
@@ -88,7 +92,7 @@ def test_a_notebook_shows_columns_side_by_side(kind: str, browser: Browser, tmp_
     part = outputs(kind)
     page_text = (
         f"<!doctype html><html lang='en'><head><title>A</title><style>{JUPYTER}</style></head>"
-        f"<body><div class='jp-RenderedHTMLCommon'>{part}</div></body></html>"
+        f"<body><div class='jp-RenderedHTMLCommon jp-OutputArea-output'>{part}</div></body></html>"
     )
     path = tmp_path / "notebook.html"
     path.write_text(page_text, encoding="utf-8")
@@ -99,6 +103,10 @@ def test_a_notebook_shows_columns_side_by_side(kind: str, browser: Browser, tmp_
             assert page.locator("table:visible thead").first.locator("th").count() <= 6
         page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
         assert page.locator("td, th").evaluate_all(over) == 0
+        # Names of what is described are in a line, and not broken into letters.
+        heights = page.locator("dt").evaluate_all("all => all.map(one => one.clientHeight)")
+        assert bool(heights) == (kind != "estimate")
+        assert max(heights, default=0) < 2 * 24
         wider = "tables => tables.map(table => table.scrollWidth - table.clientWidth)"
         assert not any(page.locator(".forest").evaluate_all(wider))
         sizes = "all => all.map(one => one.getBoundingClientRect().width)"
