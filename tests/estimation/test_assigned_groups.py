@@ -102,10 +102,11 @@ def test_one_group_in_an_arm_has_no_interval(rng: np.random.Generator) -> None:
 
 def test_few_groups_are_the_reason_of_a_wide_interval(rng: np.random.Generator) -> None:
     """At an ε where privacy adds next to nothing: elsewhere its noise may be all that is seen."""
-    notes = estimate(schools(6, rng), cdp.optimal(epsilon=12)).method
-    (note,) = [one for one in notes if "cluster-robust" in one]
+    found = estimate(schools(6, rng), cdp.optimal(epsilon=12))
+    (note,) = [one for one in found.notes if "cluster-robust" in one]
     assert "There are few groups" in note
     assert "% of the variance" in note
+    assert "There are few groups" in " ".join(str(found).split())
 
 
 @pytest.mark.parametrize("correlation", [None, 0.0, 0.3])

@@ -89,7 +89,9 @@ def test_effects_that_differ_by_more_than_chance_are_told(
     plain, adjusted = estimate("before").effects
     error = np.hypot(plain.std_error, adjusted.std_error)
     moved = replace(adjusted, effect=plain.effect + n_errors * error)
-    assert len(difference_notes([plain, moved])) == n_notes
+    notes = difference_notes([plain, moved], [plain.of.metric])
+    assert len(notes) == n_notes
+    assert all(" pp unadjusted and " in one.text for one in notes)
 
 
 @pytest.mark.parametrize(

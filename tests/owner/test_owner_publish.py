@@ -194,9 +194,9 @@ def test_what_is_clipped_is_planned_and_said_once(
     assert repr(published).startswith("Published to out\n\n")
     assert repr(published).endswith(f"\n\nNext:\n  clusterdp.estimate({published.folder!r})")
     notes = [one for one in cdp.estimate(published).notes if "clipped" in one]
-    assert notes == ["Values are clipped: late -1 to 20, clicks 0 to 2, visit 0 to 1."]
+    assert notes == ["Values are clipped: late -1 to 20, clicks 0–2, visit 0–1."]
     shown = " ".join(run("inspect", published.folder).stdout.split())
-    assert "note: Values are clipped: clicks 0 to 2, visit 0 to 1." in shown
+    assert "note: Values are clipped: clicks 0–2, visit 0–1." in shown
 
 
 def test_a_preview_names_its_questions(table: pl.DataFrame) -> None:

@@ -42,6 +42,8 @@ def test_two_patients_are_too_few(tmp_path: Path) -> None:
     assert UNSEEN in plan.to_html()
     preview = cdp.preview(patients(2), epsilon=1, **ASKED)
     assert any("No change in died is detectable" in note for note in preview.notes)
+    # There are no clusters to merge.
+    assert "The smallest arm has 1 unit." in preview.notes
     cdp.publish(patients(2), epsilon=1, out=tmp_path / "out", **ASKED)
     for text in ((tmp_path / "out/README.md").read_text(), run("inspect", tmp_path / "out").stdout):
         assert UNSEEN in text

@@ -244,7 +244,9 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
         for one in found.effects
     ]
-    found.check("Allowed values", range_notes(effects), passed="all means are possible")
+    found.check(
+        "Allowed values", range_notes(effects, found.shares), passed="all means are possible"
+    )
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     shown = set(found.outcomes)
     notes += [*scope_notes(request), *folders.notes(lambda one: _scope_notes(one, shown))]
@@ -288,15 +290,16 @@ def _group_notes(release: Release, effects: list[Effect], level: float) -> list[
         f"Standard errors are cluster-robust: {release.columns.randomization_unit} is the "
         "randomization unit."
     )
+    weight = Weight.METHOD
     overall = [one for one in effects if not one.of.segment and math.isfinite(one.degrees)]
     if overall:
-        widest = min(overall, key=lambda one: one.degrees)
+        widest, weight = min(overall, key=lambda one: one.degrees), Weight.SCOPE
         text += (
             f" There are few groups, so {level:.0%} CIs reach up to "
             f"{quantile(level, widest.degrees):.3g} SEs. Privacy is "
             f"{widest.privacy_variance_share:.0%} of the variance."
         )
-    return [Note(text)]
+    return [Note(text, weight)]
 
 
 def _from_rows(folders: ReadFolders, estimators: list[MetricEstimator]) -> MetricFindings:
@@ -325,7 +328,7 @@ def _from_rows(folders: ReadFolders, estimators: list[MetricEstimator]) -> Metri
         n_segments = sum(bool(one.of.segment) for one in found.effects)
         found.check(
             "Folds",
-            fold_notes(found.folds, n_segments),
+            fold_notes(found.folds, n_segments, found.shares),
             passed="effects in segments agree between folds",
         )
     for declared in (question.space.declared for question in release.questions):
@@ -336,7 +339,7 @@ def _from_rows(folders: ReadFolders, estimators: list[MetricEstimator]) -> Metri
                 passed="no difference in response rates found",
             )
     if rows.covariates is not None:
-        suspect = [*balance_notes(rows.covariates), *difference_notes(found.effects)]
+        suspect = [*balance_notes(rows.covariates), *difference_notes(found.effects, found.shares)]
         found.check("Covariate balance", suspect, passed="no sign that they depend on treatment")
         found.effects[:] = mark_reported(
             found.effects, math.inf if suspect else len(rows.covariates.regressors)

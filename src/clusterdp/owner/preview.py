@@ -172,6 +172,8 @@ def describe_release(
         notes.append(
             f"The smallest cell (one cluster and arm) has {size}. Merge small clusters with "
             "--min-cell-size."
+            if layout.n_clusters
+            else f"The smallest arm has {size}."
         )
     stated = guarantee.statement(request.provenance.unit)
     content = {

@@ -101,7 +101,7 @@ def joined_texts(notes: Sequence[ReleaseNote]) -> list[str]:
 def clip_notes(clipped: Sequence[tuple[str, float, float]]) -> list[str]:
     """One note on all outcomes that were clipped, with their ends."""
     if len(clipped) > 1:
-        listed = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in clipped)
+        listed = ", ".join(f"{name} {range_in_words(low, high)}" for name, low, high in clipped)
         return [f"Values are clipped: {listed}."]
     return [f"{name} is clipped to {range_in_words(low, high)}." for name, low, high in clipped]
 

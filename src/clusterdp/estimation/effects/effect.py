@@ -29,6 +29,8 @@ from clusterdp.estimation.effects.shrinkage import ShrunkenEffect
 Segment = tuple[tuple[str, Any], ...]
 # What stands in place of a number that is not known.
 NOTHING = "–"
+# Further outside its range than this many standard errors, no number is there by chance.
+FAR = 4.0
 # With more decimals than this a number is shown in powers of ten.
 _MOST_DECIMALS = 9
 
@@ -63,6 +65,19 @@ def to_decimals(std_errors: Iterable[float]) -> Callable[[float | None], str]:
         return f"{number:z,.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
 
     return show
+
+
+def effect_text(effect: float, std_error: float, *, is_share: bool) -> str:
+    """An effect in a sentence, to two digits of its standard error: `+3.95 pp`."""
+    factor, unit = (100.0, " pp") if is_share else (1.0, "")
+    text = to_decimals([factor * std_error])(factor * effect)
+    return f"{'' if text.startswith('-') else '+'}{text}{unit}"
+
+
+def mean_text(mean: float, std_error: float, *, is_share: bool) -> str:
+    """The mean of an arm in a sentence: `28.72%`."""
+    factor, unit = (100.0, "%") if is_share else (1.0, "")
+    return f"{to_decimals([factor * std_error])(factor * mean)}{unit}"
 
 
 def limits_text(limits: tuple[float, float], show: Callable[[float | None], str]) -> str:
@@ -212,7 +227,12 @@ class Effect:
 
     @property
     def p_value(self) -> float:
-        """Two-sided p-value of a zero effect, by the distribution that intervals are made with."""
+        """Two-sided p-value of a zero effect, by the distribution that intervals are made with.
+
+        NaN for an effect that `is_impossible`.
+        """
+        if self.is_impossible:
+            return math.nan
         if self.interval is not None:
             single = self.interval.p_value
         else:
@@ -226,9 +246,19 @@ class Effect:
             return math.inf
         return (self.possible[1] - self.possible[0]) * (1 if self.of.against is None else 2)
 
+    @property
+    def is_impossible(self) -> bool:
+        """Whether an effect is larger than any can be, by more standard errors than by chance."""
+        return abs(self.effect) - self.largest > FAR * self.std_error
+
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """A confidence interval: normal, or Student's t where an arm has few units."""
+        """A confidence interval: normal, or Student's t where an arm has few units.
+
+        NaN for an effect that `is_impossible`: nothing possible is near it.
+        """
         level = self._nominal(level)
+        if self.is_impossible:
+            return math.nan, math.nan
         if self.interval is not None:
             low, high = self.interval.ci(level)
         else:

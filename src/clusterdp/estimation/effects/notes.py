@@ -14,7 +14,15 @@ from typing import Any, Literal, NamedTuple
 
 from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
-from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, p_text, segment_label
+from clusterdp.estimation.effects.effect import (
+    FAR,
+    FEW_UNITS,
+    Effect,
+    effect_text,
+    mean_text,
+    p_text,
+    segment_label,
+)
 from clusterdp.estimation.effects.intervals import Scale, scale_name, two_sided
 from clusterdp.estimation.effects.looks import Look
 
@@ -23,8 +31,6 @@ _NAMED = 3
 # The probability of a false positive of a check: about any mean of an estimate, the folds of any
 # segment, the arms of a table, any covariate, or any difference that adjustment makes.
 ALARM_LEVEL = 1e-3
-# Closer to the range than this many standard errors, no mean raises an alarm.
-_NEAR = 4.0
 _CHOSEN = (
     "The rows that chose a segment cannot measure its effect. Choose segments in one fold, and "
     "estimate in another (fold, --fold)."
@@ -222,8 +228,13 @@ def segment_size_check(effects: Sequence[Effect], unit: str = "unit") -> list[Da
     return [DataCheck.from_notes("Segment size", notes, passed=passed)]
 
 
-def range_notes(effects: Sequence[Effect]) -> list[Note]:
-    """Means of arms that are outside the range of their metric by more than chance."""
+def range_notes(effects: Sequence[Effect], shares: Sequence[str] = ()) -> list[Note]:
+    """Means of arms that are outside the range of their metric by more than chance, by segment.
+
+    Args:
+        effects: All effects.
+        shares: The metrics that are shares of units.
+    """
     means = [
         (effect, arm, mean, error, max(effect.possible[0] - mean, mean - effect.possible[1], 0.0))
         for effect in effects
@@ -234,32 +245,50 @@ def range_notes(effects: Sequence[Effect]) -> list[Note]:
         )
         if mean is not None and error is not None and error > 0
     ]
-    far: dict[tuple[str, str, object], Note] = {}
+    far: dict[tuple[str | None, str], dict[object, str]] = {}
     for effect, arm, mean, error, off in means:
         is_chance = two_sided(off, error, effect.degrees) / 2 * len(means) >= ALARM_LEVEL
-        if off <= _NEAR * error or is_chance:
+        if off <= FAR * error or is_chance:
             continue
-        text = (
-            f"the mean of {effect.of.metric} in arm {arm} is {mean:.3g}, {off / error:.0f} "
-            f"SEs outside its allowed values. {_CHOSEN}"
-        )
+        metric = effect.of.metric
+        text = mean_text(mean, error, is_share=metric in shares)
         where = effect.of.label if effect.of.segment else None
-        far[effect.of.metric, effect.of.label, arm] = Note(text, Weight.WARNING, where)
-    return list(far.values())
+        far.setdefault((where, metric), {})[arm] = f"{text} in arm {arm} ({off / error:.0f} SEs)"
+    for effect in effects:
+        where, metric = effect.of.label if effect.of.segment else None, effect.of.metric
+        if effect.is_impossible and (where, metric) not in far:
+            text = effect_text(effect.effect, effect.std_error, is_share=metric in shares)
+            far[where, metric] = {effect.of.arm: f"their difference is {text}"}
+    return [
+        Note(
+            f"means of {metric} are far outside its allowed values: "
+            f"{', '.join(texts.values())}. {_CHOSEN}",
+            Weight.WARNING,
+            where,
+        )
+        for (where, metric), texts in far.items()
+    ]
 
 
-def fold_notes(by_fold: Sequence[Sequence[Effect]], n_segments: int) -> list[Note]:
+def fold_notes(
+    by_fold: Sequence[Sequence[Effect]], n_segments: int, shares: Sequence[str]
+) -> list[Note]:
     """Segments whose effect in one fold is not that in another.
 
     Args:
         by_fold: Effects that stand out, each fold by fold.
         n_segments: How many effects there are in segments.
+        shares: The metrics that are shares of units.
     """
     return [
         Note(
             f"effects of {of.arm} on {of.metric} differ between folds by more than chance "
             f"({p_text(p_value)}): "
-            + ", ".join(f"{one.effect:.3g} in fold {fold}" for fold, one in enumerate(effects))
+            + ", ".join(
+                f"{effect_text(one.effect, one.std_error, is_share=of.metric in shares)} "
+                f"in fold {fold}"
+                for fold, one in enumerate(effects)
+            )
             + f". {_CHOSEN}",
             Weight.WARNING,
             of.label,

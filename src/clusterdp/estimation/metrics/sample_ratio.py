@@ -35,7 +35,13 @@ from clusterdp._arrays import FloatArray, IntArray
 from clusterdp._text import counted
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, Estimator, p_text
+from clusterdp.estimation.effects.effect import (
+    FEW_UNITS,
+    Effect,
+    Estimator,
+    effect_text,
+    p_text,
+)
 from clusterdp.estimation.effects.intervals import two_sided
 from clusterdp.estimation.effects.notes import ALARM_LEVEL, Note, Weight
 from clusterdp.estimation.means.weights import log_choose
@@ -406,8 +412,10 @@ def balance_notes(rows: RowsBySegment) -> list[Note]:
     ]
 
 
-def difference_notes(effects: Sequence[Effect]) -> list[Note]:
+def difference_notes(effects: Sequence[Effect], shares: Sequence[str]) -> list[Note]:
     """Adjusted effects that differ from plain ones by more than chance, a warning each.
+
+    `shares` are the metrics that are shares of units.
 
     Both errors are positively correlated, so the square of the difference's is at most the sum of
     their squares.
@@ -416,9 +424,9 @@ def difference_notes(effects: Sequence[Effect]) -> list[Note]:
     pairs = [(plain[one.of.plain], one) for one in effects if one.of.adjusted]
     return [
         Note(
-            f"effects of {one.of.arm} on {one.of.metric} are {one.effect:.4g} unadjusted and "
-            f"{other.effect:.4g} adjusted, which is more than chance: a covariate depends on "
-            "treatment. Unadjusted effects are reported.",
+            f"the effect of {one.of.arm} on {one.of.metric} is "
+            f"{_shown(one, shares)} unadjusted and {_shown(other, shares)} adjusted, which is more "
+            "than chance: a covariate depends on treatment. Unadjusted effects are reported.",
             Weight.WARNING,
             one.of.label if one.of.segment else None,
         )
@@ -428,6 +436,10 @@ def difference_notes(effects: Sequence[Effect]) -> list[Note]:
         * len(pairs)
         < ALARM_LEVEL
     ]
+
+
+def _shown(one: Effect, shares: Sequence[str]) -> str:
+    return effect_text(one.effect, one.std_error, is_share=one.of.metric in shares)
 
 
 def balance_p_value(scores: FloatArray, sizes: IntArray) -> float:
