@@ -13,27 +13,32 @@ quarter of what is wanted. Writes
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import pickle
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from scipy import stats
-
 import clusterdp as cdp
 from bench import release_draws
 from bench.release_draws import STUDIES, Replicates, Study, replicate
+from bench.release_lines import (
+    HALVES_HEADER,
+    HEADER,
+    TESTS_HEADER,
+    Row,
+    halves_cells,
+    judged,
+    lines,
+    test_cells,
+)
 from bench.study_page import without_thousands, write_study, written_rows
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray
+    from collections.abc import Iterable
 
 N_REPLICATES, N_TESTS = 2000, 8000
 # What one run may take; a line that is cut off says how many replicates it has.
@@ -44,195 +49,6 @@ _AT_ONCE = 250
 _ENOUGH = 0.25
 _ROOT = Path(__file__).parents[1]
 _KEPT = _ROOT / "build" / "release_coverage"
-# What is wanted: of coverage, of the mean standard error, of its 5th and 95th percentile, and of
-# predictions.
-COVERAGE, MEAN_ERROR, SPREAD, PREDICTED = (0.935, 0.98), (0.95, 1.10), 0.15, (0.9, 1.15)
-# How much wider percentiles may be than without privacy.
-_WIDER = 1.15
-# Replicates that must have been clipped alike.
-_ALIKE = 30
-
-
-class Line(NamedTuple):
-    """What replicates of one release show of one kind of effects.
-
-    Attributes:
-        what: The design, what it is planned for, ε, and the effects.
-        n_replicates: How many replicates there were.
-        n_intervals: How many intervals there were.
-        coverage: The share of 95% intervals that hold the truth.
-        without: The same without privacy.
-        ratio: The mean standard error over the standard deviation of estimates.
-        low: The 5th percentile of the same.
-        high: The 95th percentile.
-        plain_low: The 5th percentile without privacy.
-        plain_high: The 95th percentile.
-        length: The mean length of intervals over those of known standard deviations.
-        deviation: The standard deviation of estimates.
-        plain_deviation: The same without privacy.
-        privacy: What privacy adds, in squares, as reported.
-        predicted: The planned standard error over the standard deviation of estimates.
-        none: The share of effects without an interval.
-    """
-
-    what: tuple[str, ...]
-    n_replicates: int
-    n_intervals: int
-    coverage: float
-    without: float
-    ratio: float
-    low: float
-    high: float
-    plain_low: float
-    plain_high: float
-    length: float
-    deviation: float
-    plain_deviation: float
-    privacy: float
-    predicted: float
-    none: float
-
-    def misses(self) -> list[str]:
-        """What is not as wanted, by more than two Monte Carlo standard errors."""
-        of_share = 2 * math.sqrt(0.05 * 0.95 / max(self.n_intervals, 1))
-        of_error = math.sqrt(2 / self.n_replicates)
-        widest = max(SPREAD, _WIDER * (self.plain_high - self.plain_low) / 2)
-        found = {
-            "coverage": not _within(self.coverage, COVERAGE, of_share),
-            "mean": not _within(self.ratio, MEAN_ERROR, of_error * self.ratio),
-            "spread": (self.high - self.low) / 2 > widest * self.ratio,
-            "predicted": self.predicted < PREDICTED[0] * (1 - of_error)
-            or self.predicted > PREDICTED[1] * (1 + of_error),
-        }
-        return [name for name, missed in found.items() if missed]
-
-    def cells(self) -> tuple[str, ...]:
-        """As text."""
-        return (
-            *self.what,
-            f"{self.n_replicates:,}",
-            f"{self.coverage:.1%}",
-            f"{self.without:.1%}",
-            f"{self.ratio:.2f}",
-            f"{self.low:.2f} to {self.high:.2f}",
-            f"{self.plain_low:.2f} to {self.plain_high:.2f}",
-            f"{self.length:.2f}",
-            f"{self.deviation:.3g}",
-            f"{self.plain_deviation:.3g}",
-            f"{self.privacy:.3g}",
-            "" if math.isnan(self.predicted) else f"{self.predicted:.2f}",
-            f"{self.none:.1%}",
-            ", ".join(self.misses()),
-        )
-
-
-def _within(number: float, ends: tuple[float, float], tolerance: float) -> bool:
-    return ends[0] - tolerance <= number <= ends[1] + tolerance
-
-
-HEADER = (
-    "design",
-    "planned for",
-    "ε",
-    "effect",
-    "replicates",
-    "coverage",
-    "without privacy",
-    "SE/SD",
-    "5 to 95%",
-    "without privacy",
-    "length",
-    "SD",
-    "without privacy",
-    "of privacy",
-    "predicted",
-    "no interval",
-    "not as wanted",
-    "program",
-)
-
-
-TESTS_HEADER = (
-    "design",
-    "planned for",
-    "ε",
-    "tests",
-    "rejected",
-    "± (Monte Carlo)",
-    "program",
-)
-# The cells of a row.
-Row = Sequence[str]
-
-
-class _Measured(NamedTuple):
-    """What some intervals show: coverage, SE over SD, length over that of a known SD, and SD."""
-
-    coverage: float
-    ratios: FloatArray
-    length: float
-    deviations: FloatArray
-
-    @classmethod
-    def of(cls, numbers: FloatArray, clips: FloatArray) -> _Measured:
-        """What some numbers show, axes `[replicate, effect, number]`.
-
-        The standard deviation of estimates depends on where outcomes are clipped: standard errors
-        are compared with that of replicates which are clipped alike, if there are enough.
-        """
-        covered = (numbers[..., 2] <= 0) & (numbers[..., 3] >= 0)
-        ends, alike, sizes = np.unique(clips, return_inverse=True, return_counts=True)
-        if sizes.max() < _ALIKE:
-            ends, alike, sizes = clips[:1], np.zeros(len(clips), np.int64), np.array([len(clips)])
-        every = np.array(
-            [np.nanstd(numbers[alike == one, :, 0], axis=0, ddof=1) for one in range(len(ends))]
-        )[alike]
-        enough = (sizes >= min(_ALIKE, len(clips)))[alike, np.newaxis]
-        known = np.isfinite(numbers[..., 1])
-        lengths = (numbers[..., 3] - numbers[..., 2]) / (2 * stats.norm.ppf(0.975) * every)
-        return cls(
-            float(covered[known].mean()) if known.any() else math.nan,
-            (numbers[..., 1] / every)[known & enough],
-            float(lengths[known & enough].mean()),
-            np.nanstd(numbers[..., 0], axis=0, ddof=1),
-        )
-
-
-def _line(
-    what: tuple[str, ...],
-    private: FloatArray,
-    plain: FloatArray,
-    predicted: float,
-    clips: FloatArray,
-) -> Line:
-    """A line; axes of `private` and `plain` are `[replicate, effect, number]`."""
-    found, without = _Measured.of(private, clips), _Measured.of(plain, clips)
-    low, high = np.quantile(found.ratios, [0.05, 0.95]) if found.ratios.size else [math.nan] * 2
-    plain_low, plain_high = np.quantile(without.ratios, [0.05, 0.95])
-    return Line(
-        what=what,
-        n_replicates=len(private),
-        n_intervals=found.ratios.size,
-        coverage=found.coverage,
-        without=without.coverage,
-        ratio=float(found.ratios.mean()) if found.ratios.size else math.nan,
-        low=float(low),
-        high=float(high),
-        plain_low=float(plain_low),
-        plain_high=float(plain_high),
-        length=found.length,
-        deviation=float(np.sqrt((found.deviations**2).mean())),
-        plain_deviation=float(np.sqrt((without.deviations**2).mean())),
-        privacy=float(np.sqrt(np.nanmean(private[..., 4]))),
-        # A plan is for the effect that is known least; of groups, for all alike.
-        predicted=predicted
-        / float(
-            np.sqrt((found.deviations**2).mean())
-            if "groups" in what[-1]
-            else found.deviations.max()
-        ),
-        none=float(1 - np.isfinite(private[..., 1]).mean()),
-    )
 
 
 class Task(NamedTuple):
@@ -252,12 +68,13 @@ class Task(NamedTuple):
 
 
 class Published:
-    """What was measured before: the rows of both tables, by design, purpose and ε."""
+    """What was measured before: the rows of all tables, by design, purpose and ε."""
 
     def __init__(self) -> None:
         """Read the page of the study, and the table beside it."""
         self.intervals = _by_design(written_rows("release_coverage", HEADER))
         self.tests = _by_design(written_rows("release_coverage", TESTS_HEADER))
+        self.halves = _by_design(written_rows("release_coverage", HALVES_HEADER))
 
     def share(self, what: tuple[str, ...]) -> float:
         """How much of what is wanted is known of a design, purpose and ε."""
@@ -305,40 +122,34 @@ def _n_wanted(study: Study) -> int:
     return N_TESTS if "differences" in study.asked else N_REPLICATES
 
 
-def rows_of(tasks: list[Task]) -> tuple[list[Row], list[Row]]:
-    """The rows of both tables: what this program measured, or what is published if it is little."""
-    published, intervals, tests = Published(), list[Row](), list[Row]()
+class Rows(NamedTuple):
+    """The rows of the tables of a page."""
+
+    intervals: list[Row]
+    tests: list[Row]
+    halves: list[Row]
+
+
+def rows_of(tasks: list[Task]) -> Rows:
+    """The rows of all tables: what this program measured, or what is published if it is little."""
+    published, rows = Published(), Rows([], [], [])
     for first in tasks:
         if first.part:
             continue
         parts = [one.file for one in tasks if one[:3] == first[:3] and one.file.exists()]
         share = len(parts) * _AT_ONCE / _n_wanted(STUDIES[first.study])
         if not parts or share < min(published.share(first.what), _ENOUGH):
-            intervals += published.intervals.get(first.what, [])
-            tests += published.tests.get(first.what, [])
+            rows.intervals.extend(map(judged, published.intervals.get(first.what, [])))
+            rows.tests.extend(published.tests.get(first.what, []))
+            rows.halves.extend(published.halves.get(first.what, []))
             continue
         found = Replicates.together([pickle.loads(one.read_bytes()) for one in parts])  # noqa: S301 - our own files
         program = first.file.parent.name
-        intervals += [(*line.cells(), program) for line in lines(found)]
+        rows.intervals.extend((*line.cells(), program) for line in lines(found))
+        rows.halves.extend((*cells, program) for cells in halves_cells(found))
         if found.tests:
-            tests.append((*test_cells(found), program))
-    return intervals, tests
-
-
-def lines(found: Replicates) -> list[Line]:
-    """A line for each kind of effects."""
-    of_kinds = zip(found.kinds, found.private, found.plain, found.predicted, strict=False)
-    return [
-        _line((*found.what, kind), private, plain, predicted, found.clips)
-        for kind, private, plain, predicted in of_kinds
-    ]
-
-
-def test_cells(found: Replicates) -> tuple[str, ...]:
-    """How often a test of homogeneity rejects at 5% where effects are the same, as text."""
-    n_tests = len(found.tests)
-    error = math.sqrt(0.05 * 0.95 / n_tests)
-    return (*found.what, f"{n_tests}", f"{np.mean(found.tests):.1%}", f"{error:.1%}")
+            rows.tests.append((*test_cells(found), program))
+    return rows
 
 
 def _program_hash() -> str:
@@ -362,14 +173,15 @@ def _measure(task: Task, end: float) -> None:
         task.file.write_bytes(pickle.dumps(found))
 
 
-def page(intervals: list[Row], tests: list[Row], minutes: float) -> str:
+def page(rows: Rows, minutes: float) -> str:
     """The page."""
     return _PAGE.format(
         minutes=f"{minutes:.0f}",
-        n_lines=len(intervals),
-        n_sound=sum(not row[HEADER.index("not as wanted")] for row in intervals),
-        table=_table(HEADER, intervals),
-        tests=_table(TESTS_HEADER, tests),
+        n_lines=len(rows.intervals),
+        n_sound=sum(not row[HEADER.index("not as wanted")] for row in rows.intervals),
+        table=_table(HEADER, rows.intervals),
+        tests=_table(TESTS_HEADER, rows.tests),
+        halves=_table(HALVES_HEADER, rows.halves),
     )
 
 
@@ -424,6 +236,15 @@ is nearly all that standard errors vary by.
 How often they reject at 5% where effects are the same.
 
 {tests}
+
+## Do standard errors that vary follow the errors of estimates?
+Of lines whose standard errors vary more than is wanted: the half of replicates with the smaller
+ones, next to that with the larger ones. Where outcomes may be missing both halves are alike:
+estimates vary as much as is stated, and standard errors that varied less would be worse. Where
+groups were assigned, the smaller half is too small and the larger one too large, as an estimated
+variance is: intervals have Student's t for that.
+
+{halves}
 """
 
 
@@ -431,10 +252,10 @@ def main(names: list[str]) -> None:
     """Measure the named designs, or all, and write the page."""
     warnings.simplefilter("ignore", cdp.OwnerNotice)
     chosen = [one for one in STUDIES if not names or any(name in one.name for name in names)]
-    intervals, tests = rows_of(measure(chosen, MINUTES))
-    for row in (*intervals, *tests):
+    rows = rows_of(measure(chosen, MINUTES))
+    for row in (*rows.intervals, *rows.tests, *rows.halves):
         print(*row, sep="  ")
-    write_study("release_coverage", page(intervals, tests, MINUTES))
+    write_study("release_coverage", page(rows, MINUTES))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 from bench import study_page
-from bench.release_coverage import HEADER
+from bench.release_lines import HEADER
 
 from sitepages.pages import DOCS
 

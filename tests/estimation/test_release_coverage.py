@@ -18,9 +18,10 @@ import numpy as np
 import opendp.measurements
 import polars as pl
 import pytest
-from bench import release_coverage
+from bench import release_coverage, release_lines
 from bench.release_draws import (
     STUDIES,
+    Replicates,
     Study,
     chosen_effects,
     compare,
@@ -69,21 +70,63 @@ def test_a_line_stays_until_a_later_program_has_measured_it_as_often(
     other = task._replace(epsilon=2.0, file=tmp_path / "later" / "2")
 
     def before(_: str, header: tuple[str, ...]) -> list[list[str]]:
-        numbers = [str(n_before), *["before"] * (len(header) - 5)]
+        ends = ["0.95", "0.95", "1.00", "0.50 to 1.50", "0.9 to 1.1"]
+        numbers = [str(n_before), *ends, *["before"] * (len(header) - 10)]
         lines = [[*one.what, "overall", *numbers] for one in (task, other)]
-        return lines if header == release_coverage.HEADER else []
+        return lines if header == release_lines.HEADER else []
 
     monkeypatch.setattr(release_coverage, "written_rows", before)
     monkeypatch.setattr(release_coverage, "_AT_ONCE", 2)
     task.file.parent.mkdir()
     task.file.write_bytes(pickle.dumps(replicate(study, "overall", 4.0, 2)))
-    (kept, measured), tests = release_coverage.rows_of([other, task])
+    rows = release_coverage.rows_of([other, task])
+    kept, measured = rows.intervals
     assert kept[-1] == "before"
+    # What was published is judged anew, with the Monte Carlo error of three replicates at most.
+    assert kept[-2] == "before"
     assert measured[-1] == ("before" if n_before == 3 else "later")
-    assert len(measured) == len(release_coverage.HEADER)
-    assert not tests
-    page = release_coverage.page([kept, measured], tests, 1.0)
-    assert "of 2 lines are as wanted" in page
+    assert len(measured) == len(release_lines.HEADER)
+    assert not rows.tests
+    assert "of 2 lines are as wanted" in release_coverage.page(rows, 1.0)
+
+
+@pytest.mark.parametrize(("n_replicates", "verdict"), [(100, []), (2000, ["spread"])])
+def test_a_spread_is_judged_with_its_monte_carlo_error(
+    n_replicates: int, verdict: list[str], rng: np.random.Generator
+) -> None:
+    """±16.5% where ±15% is wanted: its standard error is 1.45% over 100 releases, 0.33% over 2,000.
+
+    That of half the distance of percentiles is `0.88/√n` of it (normal numbers): simulated here.
+    """
+    drawn = np.quantile(rng.normal(size=(2000, 500)), [0.05, 0.95], axis=1)
+    halves = (drawn[1] - drawn[0]) / 2
+    # 5 standard errors of a standard deviation of 2,000 numbers.
+    assert halves.std() / 1.645 == pytest.approx(0.88 / math.sqrt(500), rel=5 / math.sqrt(4000))
+    ones = ("ratio", "length", "deviation", "plain_deviation", "privacy", "predicted")
+    known: dict[str, Any] = dict.fromkeys(ones, 1.0) | {"coverage": 0.95, "without": 0.95}
+    known |= {"n_replicates": n_replicates, "n_intervals": 2000, "none": 0.0, "what": ("a",)}
+    known |= {"low": 0.835, "high": 1.165, "plain_low": 0.99, "plain_high": 1.01}
+    assert release_lines.Line(**known).misses() == verdict
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_halves_show_whether_errors_of_estimates_vary_as_stated(
+    follows: bool, rng: np.random.Generator
+) -> None:
+    """Where they do not, SE/SD of the larger half is 1.6 times that of the smaller.
+
+    Each has a Monte Carlo standard error of 1.6%: a false alarm is below `ALPHA`.
+    """
+    stated = np.exp(rng.normal(0, 0.3, (4000, 1)))
+    errors = rng.normal(size=stated.shape)
+    effects, reach = errors * (stated if follows else 1.0), 1.96 * stated
+    private = np.stack([effects, stated, effects - reach, effects + reach, reach], axis=-1)
+    plain = np.stack([errors, 1.0 + 0 * reach, errors - 1.96, errors + 1.96], axis=-1)
+    what, clips = ("a", "b", "1"), np.zeros(len(stated))
+    found = Replicates(what, ("overall",), (private,), (plain,), [], (1.0,), clips)
+    (cells,) = release_lines.halves_cells(found)
+    smaller, larger = map(float, cells[5:7])
+    assert (larger / smaller < 1.2) == follows
 
 
 @pytest.mark.parametrize(
