@@ -97,9 +97,12 @@ def test_a_mean_far_outside_the_range_is_told(
 def test_an_effect_that_is_impossible_is_not_significant() -> None:
     """It had an interval without width at the largest effect that is possible."""
     off = replace(SHARE, effect=1.6, std_error=0.1, treated_mean=1.3, control_mean=-0.3)
+    off = replace(off, is_share=True)
     assert off.is_impossible
     assert all(map(math.isnan, (*off.ci(), *off.simultaneous_ci(), off.p_value)))
-    (note,) = range_notes([off], [off.of.metric])
+    assert off.lift() is None
+    assert off.on_scale("ratio") is None
+    (note,) = range_notes([off])
     assert "130.0%" in note.text
     assert "-30.0%" in note.text
     near = replace(off, effect=1.39)
@@ -107,7 +110,7 @@ def test_an_effect_that_is_impossible_is_not_significant() -> None:
     assert near.ci() == (1.0, 1.0)
     # Neither mean is off by as many of its own.
     unsure = replace(off, effect=-1.5, treated_std_error=0.09, control_std_error=0.08)
-    (note,) = range_notes([unsure], [off.of.metric])
+    (note,) = range_notes([unsure])
     assert "their difference is -150 pp" in note.text
 
 

@@ -244,9 +244,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
         for one in found.effects
     ]
-    found.check(
-        "Allowed values", range_notes(effects, found.shares), passed="all means are possible"
-    )
+    found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     shown = set(found.outcomes)
     notes += [*scope_notes(request), *folders.notes(lambda one: _scope_notes(one, shown))]

@@ -301,7 +301,8 @@ class Effect:
         possible: above what the largest value of the metric would be, a limit is infinite.
         """
         level = self._nominal(level)
-        found = None if self.bounds is not None else self._uncut_lift(level)
+        is_known = self.bounds is None and not self.is_impossible
+        found = self._uncut_lift(level) if is_known else None
         if found is None or self.possible is None or not self.control_mean:
             return found
         lowest, highest = (end / self.control_mean - 1 for end in self.possible)
@@ -336,7 +337,7 @@ class Effect:
         if scale != "odds" and (lift := self.lift(level)) is not None:
             return ScaledEffect(*lift).minus(0.0 if scale == "lift" else -1.0)
         treated, control, of_control = self.treated_mean, self.control_mean, self.control_std_error
-        if treated is None or control is None or of_control is None:
+        if treated is None or control is None or of_control is None or self.is_impossible:
             return None
         is_plain = self.interval is None and self.bounds is None and self.std_error >= 0
         least = -math.inf if self.possible is None else self.possible[0]

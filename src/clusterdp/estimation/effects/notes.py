@@ -228,13 +228,8 @@ def segment_size_check(effects: Sequence[Effect], unit: str = "unit") -> list[Da
     return [DataCheck.from_notes("Segment size", notes, passed=passed)]
 
 
-def range_notes(effects: Sequence[Effect], shares: Sequence[str] = ()) -> list[Note]:
-    """Means of arms that are outside the range of their metric by more than chance, by segment.
-
-    Args:
-        effects: All effects.
-        shares: The metrics that are shares of units.
-    """
+def range_notes(effects: Sequence[Effect]) -> list[Note]:
+    """Means of arms that are outside the range of their metric by more than chance, by segment."""
     means = [
         (effect, arm, mean, error, max(effect.possible[0] - mean, mean - effect.possible[1], 0.0))
         for effect in effects
@@ -251,13 +246,13 @@ def range_notes(effects: Sequence[Effect], shares: Sequence[str] = ()) -> list[N
         if off <= FAR * error or is_chance:
             continue
         metric = effect.of.metric
-        text = mean_text(mean, error, is_share=metric in shares)
+        text = mean_text(mean, error, is_share=effect.is_share)
         where = effect.of.label if effect.of.segment else None
         far.setdefault((where, metric), {})[arm] = f"{text} in arm {arm} ({off / error:.0f} SEs)"
     for effect in effects:
         where, metric = effect.of.label if effect.of.segment else None, effect.of.metric
         if effect.is_impossible and (where, metric) not in far:
-            text = effect_text(effect.effect, effect.std_error, is_share=metric in shares)
+            text = effect_text(effect.effect, effect.std_error, is_share=effect.is_share)
             far[where, metric] = {effect.of.arm: f"their difference is {text}"}
     return [
         Note(
