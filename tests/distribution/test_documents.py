@@ -18,8 +18,8 @@ from clusterdp.outcomes.categories import CategoriesRecord
 from clusterdp.outcomes.declaration import DeclaredRecord
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.manifest import FORMAT_VERSION, BeforePilot, ColumnNames, Manifest
-from clusterdp.spec._experiment_text import SECTIONS
 from clusterdp.spec.answers import Answers
+from clusterdp.spec.fields import SECTIONS
 from clusterdp.spec.provenance import Provenance, Spent
 from clusterdp.spec.terms import QuestionTerms
 from clusterdp.statistics import Statistic

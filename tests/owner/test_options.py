@@ -15,9 +15,8 @@ import typer.main
 import clusterdp as cdp
 from clusterdp.cli.app import app
 from clusterdp.owner import keywords
-from clusterdp.spec._experiment_text import SECTIONS
 from clusterdp.spec.experiment import read_lock
-from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, REQUESTED, flag_of
+from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, REQUESTED, SECTIONS, flag_of
 from clusterdp.spec.parse import parse_options
 from clusterdp.spec.request import BudgetRequest
 

@@ -7,7 +7,7 @@ import tomllib
 from typing import TYPE_CHECKING
 
 from clusterdp.owner.plan import WOULD_BE_REJECTED
-from clusterdp.spec._experiment_text import SECTIONS
+from clusterdp.spec.fields import SECTIONS
 from soak.attempts import Tried, damaged, run_command
 from soak.sound_folders import table
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _METHOD, _DECISIONS, _TESTS, _OUTPUT = "Method", "Decisions", "Tests", "Output"
 # Every option, by the argument of `clusterdp.estimate` that it is, where it is one.
-_FLAGS = {
+FLAGS = {
     "metrics": Flag(
         list[str],
         FIRST,
@@ -161,7 +161,7 @@ _HTML = (".html", ".htm", "")
 
 
 @reported_errors()
-@with_flags(_FLAGS)
+@with_flags(FLAGS)
 def estimate_command(
     context: typer.Context,
     folders: Annotated[

@@ -17,7 +17,7 @@ from clusterdp.errors import ParameterError, nearest_name
 from clusterdp.outcomes.declaration import parse_question, parse_space
 from clusterdp.outcomes.metric import OBSERVED
 from clusterdp.outcomes.number import Number
-from clusterdp.spec.fields import DECLARED
+from clusterdp.spec.fields import DECLARED, SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -28,42 +28,6 @@ if TYPE_CHECKING:
 # What stands where the owner has to decide.
 OPEN = "?"
 OUTCOMES = "outcomes"
-
-
-def _as_options(*names: str, **renamed: str) -> dict[str, str]:
-    """Keys and the options they are; most have the same name."""
-    return {**dict(zip(names, names, strict=True)), **renamed}
-
-
-# The keys of each section, and the options they are; `outcomes` has the names of columns.
-SECTIONS: dict[str, dict[str, str]] = {
-    "table": {
-        **_as_options("query", "delimiter", "decimal", "thousands", source="input"),
-        **_as_options("unit", "unit_name", "arm", "control", "cluster", shares="arm_shares"),
-        **_as_options("min_cell_size", "passthrough", "randomization_unit", "group_correlation"),
-        **_as_options("aggregate", "folds", "keep_order"),
-        **_as_options("engine", "master", "allow_unencrypted_spark"),
-    },
-    OUTCOMES: {},
-    "analysis": {
-        **_as_options("primary", questions="question", constraints="constraint"),
-        **_as_options(breakdowns="breakdown", metrics="metric", weights="weight"),
-        **_as_options("optimize_for", "within_share", "clip"),
-    },
-    "privacy": _as_options("epsilon", "pilot", "ledger", "population", "continues"),
-    "about": _as_options(
-        *("title", "description", "collected", "contact", "approved_by", "reason"),
-        license="licence",
-    ),
-    "output": _as_options(folder="out"),
-    "private_clusters": _as_options(
-        *("labels", "labels_from", "assignment"), epsilon="private_cluster", shares="label_shares"
-    ),
-    "expert": _as_options(
-        *("mechanism", "delta", "prior", "noise_scale", "prior_floor", "resample_prob"),
-        *("counts_share", "totals_share", "sums_share", "breakdown_share"),
-    ),
-}
 # Options that can be lists; an empty one says nothing.
 _LISTS = {
     name

@@ -30,13 +30,12 @@ from clusterdp.errors import (
 from clusterdp.outcomes.categories import TooManyCategoriesError
 from clusterdp.spec._experiment_text import (
     OUTCOMES,
-    SECTIONS,
     EntryError,
     named_options,
     open_entries,
     to_toml,
 )
-from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, Options
+from clusterdp.spec.fields import DECLARED, OF_ONE_RUN, SECTIONS, Options
 from clusterdp.spec.file_terms import in_file_terms, without_options
 from clusterdp.spec.parse import parse_options, refuse_unknown
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular

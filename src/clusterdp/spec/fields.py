@@ -1,8 +1,7 @@
 """The list of options: the name, the type, the rule and the meaning of each.
 
-Python functions, commands, TOML files and plans all take their options from this list.
-
-The types that options have, each with the rule for its value in words.
+Python functions, commands, TOML files and plans all take their options from this list. Types of
+options hold the rule for their values in words.
 """
 
 from __future__ import annotations
@@ -406,43 +405,59 @@ PANELS = {
     ),
     "Spark": ("engine", "master", "allow_unencrypted_spark"),
 }
+
+
+def _as_options(*names: str, **renamed: str) -> dict[str, str]:
+    """Keys and the options they are; most have the same name."""
+    return {**dict(zip(names, names, strict=True)), **renamed}
+
+
+# The sections of an experiment file: their keys, and the options these are. The keys of `outcomes`
+# are names of columns.
+SECTIONS: dict[str, dict[str, str]] = {
+    "table": {
+        **_as_options("query", "delimiter", "decimal", "thousands", source="input"),
+        **_as_options("unit", "unit_name", "arm", "control", "cluster", shares="arm_shares"),
+        **_as_options("min_cell_size", "passthrough", "randomization_unit", "group_correlation"),
+        **_as_options("aggregate", "folds", "keep_order"),
+        **_as_options("engine", "master", "allow_unencrypted_spark"),
+    },
+    "outcomes": {},
+    "analysis": {
+        **_as_options("primary", questions="question", constraints="constraint"),
+        **_as_options(breakdowns="breakdown", metrics="metric", weights="weight"),
+        **_as_options("optimize_for", "within_share", "clip"),
+    },
+    "privacy": _as_options("epsilon", "pilot", "ledger", "population", "continues"),
+    "about": _as_options(
+        *("title", "description", "collected", "contact", "approved_by", "reason"),
+        license="licence",
+    ),
+    "output": _as_options(folder="out"),
+    "private_clusters": _as_options(
+        *("labels", "labels_from", "assignment"), epsilon="private_cluster", shares="label_shares"
+    ),
+    "expert": _as_options(
+        *("mechanism", "delta", "prior", "noise_scale", "prior_floor", "resample_prob"),
+        *("counts_share", "totals_share", "sums_share", "breakdown_share"),
+    ),
+}
 # What is declared about outcomes.
 DECLARATION = (
-    "outcomes",
-    "constraint",
-    "missing",
-    "metric",
-    "weight",
-    "baseline",
-    "grids",
-    "question",
+    *("outcomes", "constraint", "missing", "metric", "weight", "baseline", "grids", "question"),
 )
 # What a mechanism is chosen by.
 REQUESTED = (
-    "epsilon",
-    "delta",
-    "mechanism",
-    "noise_scale",
-    "prior_floor",
-    "resample_prob",
-    "counts_share",
-    "pilot",
-    *SUM_SHARES,
-    "prior",
+    *("epsilon", "delta", "mechanism", "noise_scale", "prior_floor", "resample_prob"),
+    *("counts_share", "pilot", *SUM_SHARES, "prior"),
 )
 # What a plan decides.
 DECIDED = (*REQUESTED, "grids", "question")
 # Where things are and who reads them, which a release may decide after its plan.
 PLACES = (
     *("input", "query", "delimiter", "out", "ledger", "population", "new_population"),
-    *(
-        "continues",
-        "ledger_key_file",
-        "engine",
-        "master",
-        "allow_unencrypted_spark",
-        "show_row_counts",
-    ),
+    *("continues", "ledger_key_file", "engine", "master", "allow_unencrypted_spark"),
+    "show_row_counts",
 )
 # What holds for one run, and is never written into a plan or a ledger.
 OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "show_row_counts")

@@ -11,8 +11,8 @@ from ast import literal_eval
 from contextlib import suppress
 
 from clusterdp.outcomes.metric import OBSERVED
-from clusterdp.spec._experiment_text import SECTIONS, structured_value, to_value
-from clusterdp.spec.fields import DECLARED, flag_of
+from clusterdp.spec._experiment_text import structured_value, to_value
+from clusterdp.spec.fields import DECLARED, SECTIONS, flag_of
 
 # Where the file has each option: its section and its key.
 _KEYS = {name: (section, key) for section, keys in SECTIONS.items() for key, name in keys.items()}
