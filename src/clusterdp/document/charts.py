@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.document._svg import drawing, element, text
-from clusterdp.document.scales import Interval, Linear, Scale, short
+from clusterdp.document.scales import Interval, Scale, interval_scale, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -310,10 +310,8 @@ def _between_labels(at: float, row: int, kind: str) -> Markup:
 
 
 def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
-    """An axis that holds all estimates, their finite ends, and zero."""
-    ends = [value for one in intervals for value in (one.estimate, one.low, one.high)]
-    values = [value for value in ends if not math.isnan(value)]
-    return Axis(title, Linear.over([0.0, *values]))
+    """An axis that holds zero and all intervals, but those that would make others too small."""
+    return Axis(title, interval_scale([(one.low, one.high) for one in intervals]))
 
 
 def _drawn_interval(

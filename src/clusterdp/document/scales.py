@@ -179,10 +179,10 @@ class IntervalPanel(NamedTuple):
 
 def interval_scale(intervals: Sequence[tuple[float, float]]) -> Linear:
     """An axis that holds zero and all intervals, but those that would make others too small."""
-    ends = np.array(intervals)
-    lengths = ends[:, 1] - ends[:, 0]
-    known = np.isfinite(lengths)
-    if not known.any():
+    ends = np.array(intervals, dtype=np.float64).reshape(-1, 2)
+    known = ends[np.isfinite(ends).all(axis=1)]
+    lengths = known[:, 1] - known[:, 0]
+    if not len(known):
         return Linear.over([0.0])
-    shown = ends[known & (lengths <= _TOO_LONG * np.median(lengths[known]))]
+    shown = known[lengths <= _TOO_LONG * np.median(lengths)]
     return Linear.over([0.0, *shown.ravel().tolist()])

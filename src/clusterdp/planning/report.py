@@ -352,7 +352,8 @@ class PlanReport:
     @property
     def assumed(self) -> str:
         """What outcomes are assumed to be like, and why."""
-        return assumed_in_words((one.outcomes, one.comparison.scenario) for one in self.questions)
+        every = [(one.outcomes, one.comparison.scenario) for one in self.questions]
+        return in_file_terms(assumed_in_words(every)) if self.for_file else assumed_in_words(every)
 
     def parts(self) -> list[Part]:
         """The answer, what is detectable, and what that rests on."""
@@ -427,7 +428,7 @@ class PlanReport:
         facts = [
             ("Privacy", str(self.guarantee.statement(self.unit))),
             ("Design", f"{self.design}. {read}"),
-            ("Assumes", in_file_terms(self.assumed) if self.for_file else self.assumed),
+            ("Assumes", self.assumed),
         ]
         if any(one.asked for one in self.questions):
             asked = [(one.outcomes.categories.declared.names, one.asked) for one in self.questions]

@@ -323,8 +323,9 @@ def _method(estimate: Findings) -> list[Part]:
     how = "Means of arms are compared over all clusters together."
     if estimate.estimator == "stratified":
         how = "Arms are compared within clusters, and clusters are weighted by size."
+    checked = {text for one in estimate.checks if one.verdict != "passed" for text in one.found}
     texts = [
-        *estimate.notes,
+        *(note for note in estimate.notes if note not in checked),
         how,
         (
             f"A {level} CI covers the true effect in {level} of experiments like this one. It "

@@ -258,11 +258,18 @@ def many_sentences(estimate: Findings, effects: Sequence[Effect]) -> list[str]:
         test = None if one.shrunken is None else _test_of(estimate, one)
         if test is not None:
             by_test.setdefault(test, []).append(one)
-    return [_many_sentence(estimate, *pair) for pair in by_test.items()]
+    several = len({(test.metric, test.arm) for test in by_test}) > 1
+    return [_many_sentence(estimate, *pair, is_named=several) for pair in by_test.items()]
 
 
-def _many_sentence(estimate: Findings, test: SegmentTest, effects: Sequence[Effect]) -> str:
-    what = f"The effects of {len(effects):,} segments by {', '.join(map(plain_label, test.by))}"
+def _many_sentence(
+    estimate: Findings, test: SegmentTest, effects: Sequence[Effect], *, is_named: bool
+) -> str:
+    what = f"{len(effects):,} segments by {', '.join(map(plain_label, test.by))}"
+    named = plain_label(test.metric)
+    if has_several_arms(estimate):
+        named = f"{plain_label(test.arm)} on {named}"
+    what = f"Effects of {named} in {what}" if is_named else f"The effects of {what}"
     if test.p_value >= 1 - estimate.level:
         return (
             f"{what} do not differ beyond chance (heterogeneity test: {p_text(test.p_value)}). "
