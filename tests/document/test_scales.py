@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterdp.document.scales import Linear, Logarithmic, Scale
+from clusterdp.document.scales import Linear, Logarithmic, Scale, interval_scale
 
 NUMBERS = st.floats(min_value=-1e12, max_value=1e12).filter(lambda one: one == 0 or abs(one) > 1e-9)
 POSITIVE = st.floats(min_value=1e-12, max_value=1e12)
@@ -51,3 +51,11 @@ def test_numbers_at_an_axis_are_round() -> None:
     assert Linear.over([1.0, 2.0], least=1.0).ticks() == [1, 2]
     assert Linear.over([1.0, 1.0], least=1.0).ticks() == [1]
     assert Logarithmic(0.01, 1.0).ticks() == [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1]
+
+
+def test_a_long_interval_leaves_room_for_short_ones() -> None:
+    """Ends beyond the axis are cut off; the same scale without the long ones."""
+    short = [(-0.1, 0.2), (0.0, 0.3)]
+    assert interval_scale([*short, (-5, 9), (-8, 2)]) == interval_scale(short)
+    assert interval_scale([*short, (-0.5, 0.9)]) != interval_scale(short)
+    assert interval_scale([(math.nan, math.nan), (-math.inf, math.inf)]) == interval_scale([])

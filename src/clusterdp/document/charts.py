@@ -267,7 +267,9 @@ def interval_chart(
 def _wide_intervals(intervals: Sequence[Interval], x: Axis, reference: float) -> list[Markup]:
     """Rows of a label, an interval and its text."""
     letters = max((min(len(one.label), _WIDE_LETTERS) for one in intervals), default=0)
-    span, bottom = (_LETTER * (letters + 3), _WIDE_RIGHT), _WIDE_ROW * len(intervals) + 4
+    told = max((len(one.told) for one in intervals), default=0)
+    right = min(_WIDE_RIGHT, _WIDE - _LETTER * (told + 2))
+    span, bottom = (_LETTER * (letters + 3), right), _WIDE_ROW * len(intervals) + 4
     parts = _x_axis(x, bottom, *span)
     for value, kind in ((reference, "reference"), (0.0, "zero")):
         if 0 <= x.scale.places([value])[0] <= 1:

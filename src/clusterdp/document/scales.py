@@ -6,6 +6,7 @@ Terminal, pages and figures draw these.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,7 +121,7 @@ def _marks(low: float, high: float, digits: tuple[int, ...]) -> list[float]:
 
 def _round_step(width: float) -> float:
     """The smallest of 1, 2 and 5 times a power of ten that divides a width into few steps."""
-    least = width / _N_TICKS
+    least = max(width / _N_TICKS, sys.float_info.min)  # the least with a logarithm
     power = math.floor(math.log10(least))
     steps = [float(f"{digit}e{power}") for digit in (1, 2, 5, 10)]
     return min(step for step in steps if step >= least * (1 - _ROUNDING))
@@ -184,5 +185,6 @@ def interval_scale(intervals: Sequence[tuple[float, float]]) -> Linear:
     lengths = known[:, 1] - known[:, 0]
     if not len(known):
         return Linear.over([0.0])
-    shown = known[lengths <= _TOO_LONG * np.median(lengths)]
+    usual = np.sort(lengths)[(len(lengths) - 1) // 2]
+    shown = known[lengths <= _TOO_LONG * usual]
     return Linear.over([0.0, *shown.ravel().tolist()])

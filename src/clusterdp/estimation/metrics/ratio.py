@@ -320,7 +320,7 @@ class RatioEstimator:
 
 def _findings(name: str, effects: list[Effect], level: float) -> MetricFindings:
     """Effects on a ratio, with notes on those that have no bounds."""
-    text = f"the CI of {name} has no bounds: its denominator may be zero."
+    text = f"the denominator of {name} may be zero, so its CI holds every possible value."
     notes = [
         Note(text, Weight.SCOPE, segment_label(one.of.segment))
         for one in effects

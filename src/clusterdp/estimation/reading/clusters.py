@@ -111,5 +111,5 @@ def inverted_cluster_notes(name: str, effects: Sequence[Effect]) -> list[Note]:
     if any(math.isnan(one.effect) for one in effects):
         texts.append(f"not reported, {noisy} an arm has units there.")
     elif not all(math.isfinite(limit) for one in effects for limit in one.ci(_USUAL)):
-        texts.append(f"the CI has no bounds, {noisy} it has units.")
+        texts.append(f"the CI holds every possible value, {noisy} it has units.")
     return [Note(text, Weight.SCOPE, name) for text in texts]

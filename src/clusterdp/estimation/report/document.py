@@ -180,9 +180,12 @@ def _interval_chart(estimate: Findings, intervals: list[Interval], axis: str, ti
     if axis.startswith("lift"):
         caption = f"Lift: the effect relative to the mean of control. {caption}"
     caption += " Gray: not significantly different from zero." if is_muted else ""
+    x = interval_axis(axis, intervals)
+    ends = x.scale.places([end for one in intervals for end in (one.low, one.high)])
+    caption += " Arrows: the CI goes on." if any(not 0 <= end <= 1 for end in ends) else ""
     drawing = interval_chart(
         intervals,
-        interval_axis(axis, intervals),
+        x,
         reference=math.nan,
         title=title,
         description="; ".join(f"{one.label}: {one.told}" for one in intervals),
