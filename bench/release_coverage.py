@@ -179,10 +179,20 @@ def page(rows: Rows, minutes: float) -> str:
         minutes=f"{minutes:.0f}",
         n_lines=len(rows.intervals),
         n_sound=sum(not row[HEADER.index("not as wanted")] for row in rows.intervals),
+        coverage=_ends(rows.intervals, "coverage"),
+        ratio=_ends(rows.intervals, "SE/SD"),
+        predicted=_ends(rows.intervals, "predicted"),
         table=_table(HEADER, rows.intervals),
         tests=_table(TESTS_HEADER, rows.tests),
         halves=_table(HALVES_HEADER, rows.halves),
     )
+
+
+def _ends(rows: list[Row], name: str) -> str:
+    """The least and the largest number of a column."""
+    cells = [cell for row in rows if (cell := row[HEADER.index(name)])]
+    numbers = [float(cell.rstrip("%")) for cell in cells]
+    return " to ".join(cells[numbers.index(end)] for end in (min(numbers), max(numbers)))
 
 
 def _table(header: tuple[str, ...], found: list[Row]) -> str:
@@ -210,7 +220,8 @@ ratio of standard errors one of 1.6%.
   *coverage* of 93.5 to 98%; *mean* SE/SD of 0.95 to 1.10; *spread* of its percentiles within ±15%,
   or 1.15 times as wide as without privacy; *predicted* 0.9 to 1.15.
 
-{n_sound} of {n_lines} lines are as wanted in everything.
+{n_sound} of {n_lines} lines are as wanted in everything. Over all lines coverage is {coverage},
+mean SE/SD {ratio}, and predicted over realized {predicted}.
 
 Standard errors vary most where groups were assigned as a whole. Their variance is that between
 groups, and each group is known with noise only. What noise adds is known and subtracted, and what
@@ -218,17 +229,18 @@ is left varies with it: of 80 groups, noise adds 3.5 times that variance if plan
 at ε = 1, 0.7 times at ε = 2 or planned for overall at ε = 1. Percentiles are then about ±37, 22 and
 22% of the mean. Who knew everything but one variance that all groups share would have ±37, 20 and
 22% (the bound of Cramér and Rao, for normal noise), and ±18% is wanted: only more of ε for totals
-of groups would help. Of 80 groups planned for overall at ε = 2, and of 30 planned for everything at
-ε = 2, that bound is as wanted (±17 and ±26%), and the estimate is just above. It does not take
-groups of any size to vary equally, since intervals would be too short where large groups vary
-more. Degrees of freedom allow for all of this.
+of groups would help. A plan for overall has the share of ε for them that makes intervals shortest.
+Of 80 groups planned for overall at ε = 2, and of 30 planned for everything at ε = 2, that bound is
+as wanted (±17 and ±26%), and the estimate is just above. It does not take groups of any size to
+vary equally, since intervals would be too short where large groups vary more. Degrees of freedom
+allow for all of this.
 
-In 79 schools planned for overall, standard errors are about 6% too large. Rows have too little of ε
+In 79 schools planned for overall, standard errors are 3 to 8% too large. Rows have too little of ε
 to show how schools differ, so that this is left in the variance: an upper bound.
 
 Where outcomes may be missing, an effect is a ratio. Noise that makes the share observed look
 smaller makes its error larger by as much, and the standard error follows. In a tenth at ε = 1 this
-is nearly all that standard errors vary by.
+is nearly all that standard errors vary by: the last table shows that both their halves are right.
 
 {table}
 
@@ -239,7 +251,7 @@ How often they reject at 5% where effects are the same.
 
 ## Do standard errors that vary follow the errors of estimates?
 Of lines whose standard errors vary more than is wanted: the half of replicates with the smaller
-ones, next to that with the larger ones. Where outcomes may be missing both halves are alike:
+ones, next to that with the larger ones. Where outcomes may be missing both halves are right:
 estimates vary as much as is stated, and standard errors that varied less would be worse. Where
 groups were assigned, the smaller half is too small and the larger one too large, as an estimated
 variance is: intervals have Student's t for that.

@@ -70,8 +70,8 @@ def test_a_line_stays_until_a_later_program_has_measured_it_as_often(
     other = task._replace(epsilon=2.0, file=tmp_path / "later" / "2")
 
     def before(_: str, header: tuple[str, ...]) -> list[list[str]]:
-        ends = ["0.95", "0.95", "1.00", "0.50 to 1.50", "0.9 to 1.1"]
-        numbers = [str(n_before), *ends, *["before"] * (len(header) - 10)]
+        ends = ["95%", "95%", "1.00", "0.50 to 1.50", "0.9 to 1.1", "1", "1", "1", "1", "1.00"]
+        numbers = [str(n_before), *ends, *["before"] * (len(header) - 15)]
         lines = [[*one.what, "overall", *numbers] for one in (task, other)]
         return lines if header == release_lines.HEADER else []
 
@@ -87,7 +87,9 @@ def test_a_line_stays_until_a_later_program_has_measured_it_as_often(
     assert measured[-1] == ("before" if n_before == 3 else "later")
     assert len(measured) == len(release_lines.HEADER)
     assert not rows.tests
-    assert "of 2 lines are as wanted" in release_coverage.page(rows, 1.0)
+    page = release_coverage.page(rows, 1.0)
+    assert "of 2 lines are as wanted" in page
+    assert "95%" in page.partition("Over all lines coverage is ")[2].partition(",")[0]
 
 
 @pytest.mark.parametrize(("n_replicates", "verdict"), [(100, []), (2000, ["spread"])])
