@@ -137,7 +137,12 @@ class TablePass:
         Rows are keyed by their ids, so another pass gives the same rows. Those of batches that
         cannot be used are left out: the pass that counts rejects the table.
         """
+        import polars as pl
+
         _hold_on_to_memory()
+        # Polars loads NumPy at the first array that it is given. Of two threads that do so at once,
+        # one can fail.
+        pl.Series(np.empty(0))
         read = self._encoder.columns
         names = (*read.counted, *read.ordering)
         if self.asked.randomizer is not None:
