@@ -27,6 +27,7 @@ _COMMANDS = {
     "certificate": ("Other", "certificate"),
     "calibrate": ("Analyst", "folders"),
     "app": ("Other", "browser"),
+    "sign": ("Other", "folders"),
     "errata": ("Other", "folders"),
     "reproduce": ("Other", "reproduce"),
 }

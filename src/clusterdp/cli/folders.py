@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
+from getpass import getpass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import typer
@@ -34,6 +35,13 @@ from clusterdp.published.contents import FolderView
 from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
 from clusterdp.published.overview import overview, owners_words, particulars
 from clusterdp.published.rows import released_row_errors
+from clusterdp.published.signature import (
+    read_private_key,
+    read_public_key,
+    read_signature,
+    sign,
+    write_new_key,
+)
 from clusterdp.published.verification import APART, BOUND, verify_binding, verify_folder
 from clusterdp.storage.folder import ERRATA, MANIFEST
 from clusterdp.storage.reading import open_folder
@@ -58,17 +66,19 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
     files = open_folder(folder)
     release, manifest = read_files(files)
     channels, errata = [one.channel for one in release.questions], read_errata(files)
-    view = FolderView.from_parts(manifest, release.layout, channels)
+    view, signed = FolderView.from_parts(manifest, release.layout, channels), read_signature(files)
     if as_json:
         about: dict[str, Any] = {"assumed": view.assumed, "visible": view.visible()}
         gains = [one.to_dict() for one in cluster_gains(release)]
         about |= {"privacy": str(manifest.terms.guarantee), "notes": view.notes}
         about |= {"variance_reduction": gains, "errata": errata}
+        about["signed_with"] = signed.fingerprint if signed else None
         print_json({**msgspec.to_builtins(manifest), **about})
         return
     shown: list[Part | Section] = [
         *overview(view),
         *([Facts([(_UNSEALED, line) for line in errata])] if errata else []),
+        Facts([("Signed", f"with key {signed.fingerprint}" if signed else "no")]),
     ]
     if verbose:
         shown += [*particulars(view), *_gain_tables(cluster_gains(release))]
@@ -92,13 +102,18 @@ def verify_command(
         str | None,
         typer.Option(metavar="FOLDER", help="Check too that the answer is about this release."),
     ] = None,
+    signed_by: Annotated[
+        Path | None,
+        typer.Option(metavar="KEY.pub", help="Check too that the owner of this key signed it."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a release or an answer: checksums, guarantee, consistency.
 
     clusterdp verify published/
     """
-    checks = verify_folder(folder, continues or ())
+    key = None if signed_by is None else read_public_key(signed_by)
+    checks = verify_folder(folder, continues or (), key)
     if release is not None and all(check.problem is None for check in checks):
         checks.append(verify_binding(folder, release))
     sound = all(check.problem is None for check in checks)
@@ -138,6 +153,36 @@ def _print_remedy(folder: str, last: Check) -> None:
         )
     elif open_folder(folder).size(MANIFEST) is not None:
         print_next("do not use this folder. Get it again from the owner, and verify it.")
+
+
+@reported_errors()
+def sign_command(
+    folder: Annotated[
+        str | None,
+        typer.Argument(metavar="FOLDER", help="The published folder, on disk or in a store."),
+    ] = None,
+    *,
+    key: Annotated[Path | None, typer.Option(help="Your private key (Ed25519, PEM).")] = None,
+    new_key: Annotated[
+        Path | None, typer.Option(metavar="NAME", help="Make a key pair: NAME and NAME.pub.")
+    ] = None,
+) -> None:
+    """Sign a published folder, so that readers can check that it is yours.
+
+    clusterdp sign published/ --key owner.pem
+    """
+    if (new_key is None) == (key is None or folder is None):
+        raise ParameterError("give FOLDER and --key to sign it, or --new-key to make a key pair")
+    if new_key is not None:
+        mark = write_new_key(new_key)
+        print_screen(f"Wrote {new_key}, which you keep, and {new_key}.pub, which you give away.")
+        print_text(f"Key {mark}\n\nNext: clusterdp sign FOLDER --key {new_key}")
+        return
+    place, path = cast("str", folder), cast("Path", key)
+    private = read_private_key(path, lambda: getpass(f"passphrase of {path}: "))
+    made = sign(open_folder(place), private)
+    print_screen(f"Signed {place} with key {made.fingerprint}.")
+    print_text(f"\nNext: clusterdp verify {place} --signed-by {path}.pub")
 
 
 @reported_errors()

@@ -12,7 +12,7 @@ from clusterdp._named import column, unnamed
 from clusterdp._named import columns as columns_of
 from clusterdp.cells.layout import AssignedGroups
 from clusterdp.channels.base import Check
-from clusterdp.errors import ClusterDPError
+from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.mechanisms.draw import Question, histogram_of
 from clusterdp.mechanisms.settling import settle, settled_rounding
 from clusterdp.outcomes.categories import together
@@ -32,13 +32,23 @@ from clusterdp.published.rows import (
     released_row_errors,
     scan_units,
 )
+from clusterdp.published.signature import key_fingerprint, read_signature
 from clusterdp.published.tables import cells_of_questions
 from clusterdp.rows.earlier_ids import BatchIds, EarlierIds
 from clusterdp.rows.keys import UnitIds, fold_numbers
 from clusterdp.rows.randomizing import debiased_columns
 from clusterdp.rows.value_codes import look_for_unplain
 from clusterdp.spec.columns import FOLD, QUESTION, RESPONSE, debiased_names
-from clusterdp.storage.folder import ERRATA, INDEX, MANIFEST, README, ROWS_PER_PART, UNITS
+from clusterdp.storage.folder import (
+    ERRATA,
+    INDEX,
+    MANIFEST,
+    MOST_OF_MANIFEST,
+    README,
+    ROWS_PER_PART,
+    SIGNATURE,
+    UNITS,
+)
 from clusterdp.storage.parquet import sum_written
 from clusterdp.storage.reading import open_folder
 
@@ -63,19 +73,22 @@ BOUND = "the answer is about this release"
 
 
 def verify_folder(
-    path: str | os.PathLike[str], continues: Sequence[str | os.PathLike[str]] = ()
+    path: str | os.PathLike[str],
+    continues: Sequence[str | os.PathLike[str]] = (),
+    signed_by: bytes | None = None,
 ) -> list[Check]:
     """Run every check; the first ones decide whether the others can run at all.
 
     Args:
         path: The folder.
         continues: The folders that it continues, to check that it has none of their units.
+        signed_by: The public key that it must be signed with; None for any or none.
     """
     try:
         verifier = Verifier(open_folder(path))
     except ClusterDPError as error:
         return [Check(_SEALED, str(error))]
-    checks = verifier.checks()
+    checks = [*verifier.checks(), *verifier.signature(signed_by)]
     if continues and all(one.problem is None for one in checks):
         checks.append(_run(APART, lambda: verifier.apart_from(continues)))
     return checks
@@ -157,10 +170,28 @@ class Verifier:
     def foreign_file(self) -> str | None:
         """A file that is not part of the release."""
         listed = {MANIFEST, *self.manifest.files}
-        if self.files.size(ERRATA) is not None and not self.files.is_link(ERRATA):
-            listed.add(ERRATA)
+        for name in (ERRATA, SIGNATURE):
+            if self.files.size(name) is not None and not self.files.is_link(name):
+                listed.add(name)
         foreign = sorted(set(self.files.names()) - listed)
         return f"{foreign[0]} is not part of the release" if foreign else None
+
+    def signature(self, signed_by: bytes | None) -> list[Check]:
+        """Whether the manifest is signed with a key, or with its own if none is given."""
+        wanted = None if signed_by is None else key_fingerprint(signed_by)
+        try:
+            found = read_signature(self.files)
+        except FormatError as error:
+            return [Check("the signature is valid", str(error))]
+        if found is None:
+            unsigned = f"{self.files} is not signed"
+            return [] if wanted is None else [Check(f"signed with key {wanted}", unsigned)]
+        problem = found.problem(self.files.read(MANIFEST, MOST_OF_MANIFEST) or b"")
+        if problem is None and wanted not in {None, found.fingerprint}:
+            problem = f"it is signed with key {found.fingerprint}, another one"
+        name = f"signed with key {wanted or found.fingerprint}"
+        # Whose key it is, nobody said.
+        return [Check(name if wanted else f"{name}, which nothing else here confirms", problem)]
 
     def _cluster_response(self) -> list[Check]:
         """What the integers of the response of private clusters cost; nothing if public."""

@@ -36,7 +36,7 @@ README, INDEX = "README.md", "index.html"
 # What an analyst asks the owner later, and the labels that it is about.
 FOLLOWUP, LABELS = "followup.json", "labels.parquet"
 # What is added after a release was sealed: no checksum covers it.
-ERRATA = "errata.md"
+ERRATA, SIGNATURE = "errata.md", "signature.json"
 # The rows: one file, or a folder of parts that many machines wrote.
 UNITS, UNIT_PARTS = "units.parquet", "units"
 # How many rows each of these parts has, or has about, if rows are spread by their ids: so how many
