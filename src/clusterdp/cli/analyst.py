@@ -188,7 +188,7 @@ def estimate_command(
     help_all: HelpAll = False,  # noqa: ARG001 - it prints and exits
     **given: Any,
 ) -> None:
-    """Estimate effects with confidence intervals, overall and in your own segments.
+    """Estimate effects with intervals, overall and in your segments.
 
     clusterdp estimate published/ --segments crm.csv --by tier
     """

@@ -48,7 +48,9 @@ def ask_command(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the owner for noisy totals of your segments. The owner will see your labels.
+    """Ask the owner for noisy totals of your segments.
+
+    The owner will see your labels.
 
     clusterdp ask published/ --segments crm.csv --by tier --out followup
     """

@@ -19,7 +19,7 @@ from clusterdp.document.text import terminal_width, to_screen
 
 @reported_errors()
 def audit_command(folder: Folder, *, as_json: AsJson = False) -> None:
-    """Recompute ε from the integers of a folder, by code that did not state it.
+    """Recompute ε of a folder from its integers, by other code.
 
     clusterdp audit published/
     """

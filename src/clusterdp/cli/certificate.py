@@ -24,7 +24,7 @@ def certificate_command(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("certificate"),
 ) -> None:
-    """Write a certificate of a release: to sign, to register, for a privacy assessment.
+    """Write a certificate of a release, to sign and to register.
 
     clusterdp certificate published/ --out certificate/
     """

@@ -108,7 +108,7 @@ def verify_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a release or an answer: checksums, guarantee, consistency.
+    """Check a release or an answer: files, guarantee, consistency.
 
     clusterdp verify published/
     """
@@ -167,7 +167,7 @@ def sign_command(
         Path | None, typer.Option(metavar="NAME", help="Make a key pair: NAME and NAME.pub.")
     ] = None,
 ) -> None:
-    """Sign a published folder, so that readers can check that it is yours.
+    """Sign a published folder, so that readers know it is yours.
 
     clusterdp sign published/ --key owner.pem
     """
@@ -217,7 +217,7 @@ def calibrate_command(
     out: Annotated[Path, typer.Option(help="The file to write: .parquet or .csv.")],
     fold: Annotated[int | None, typer.Option(metavar="FOLD", help="Rows of one fold only.")] = None,
 ) -> None:
-    """Write released rows, calibrated to the published totals, for other tools.
+    """Write rows calibrated to published totals, for other tools.
 
     clusterdp calibrate published/ --out rows.parquet
     """

@@ -74,7 +74,7 @@ app = typer.Typer(
     cls=ErrorsInOneShape,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Track the privacy budget of several releases about the same units.\n\n"
+    help="Track the privacy budget of releases about the same units.\n\n"
     "clusterdp ledger init budget.db --cap-epsilon 8",
 )
 
