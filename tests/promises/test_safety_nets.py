@@ -94,9 +94,7 @@ def test_rows_of_a_large_table_are_chosen_by_their_ids(
     as_text: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stable sort leaves ids in order within an outcome: blocks of rows would have other ids."""
-    # Polars reads a frame in batches of 100,000 rows: half of them would be looked at.
-    monkeypatch.setattr(row_order, "_LOOKED_AT", 300_000)
-    monkeypatch.setattr(row_order, "_BLOCK_ROWS", 100_000)
+    monkeypatch.setattr(row_order, "_LOOKED_AT", 300_000)  # half of the rows
     table = many(600_000, 4, 0.3, rng)
     if as_text:
         table = table.with_columns(pl.col("user").cast(pl.String).str.zfill(6))
@@ -106,6 +104,18 @@ def test_rows_of_a_large_table_are_chosen_by_their_ids(
     for clicks in (table["clicks"].sort(), pl.Series(np.repeat(rng.integers(0, 2, 6000), 100))):
         (warning,) = notices(table.with_columns(clicks=clicks).sample(fraction=1, shuffle=True))
         assert "the order of ids" in warning
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.2])
+def test_an_outcome_at_the_end_of_a_large_table_is_noticed(
+    rate: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of the rows is looked at: short blocks of them, also where few have the outcome."""
+    monkeypatch.setattr(row_order, "_LOOKED_AT", 150_000)
+    table = many(600_000, 4, rate, rng)
+    assert not notices(table, keep_order=True)
+    (warning,) = notices(table.sort("clicks", maintain_order=True), keep_order=True)
+    assert "the published row order reveals outcomes" in warning
 
 
 def test_the_owner_of_a_table_sorted_in_blocks_is_warned(rng: np.random.Generator) -> None:

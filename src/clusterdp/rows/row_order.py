@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 # tables even for rare binary outcomes, whose pairs vary most.
 _TOO_MANY = 8.0
 # Of a large table, about this many rows are looked at: blocks of it where its own order is
-# published, and rows by the hashes of their ids where it is not.
-_LOOKED_AT, _BLOCK_ROWS = 2**20, 2**18
+# published, and rows by the hashes of their ids where it is not. Blocks are short, so that some are
+# of a rare outcome wherever its rows stand.
+_LOOKED_AT, _BLOCK_ROWS = 2**20, 2**10
 # The order follows a column if this share of its successive values rises, or falls.
 _FOLLOWING = 0.9
 # An odd number, by which the words of several columns are mixed.
@@ -81,13 +82,13 @@ class RowOrder:
         """Take in successive rows, of which the first stands at `first_row`. Thread-safe."""
         import polars as pl
 
-        if self._keep_order and first_row // _BLOCK_ROWS % self._one_in:
-            return
         shown = {f"public {place}": plain_column(one) for place, one in enumerate(public)}
         hidden = {f"secret {place}": pl.Series(one) for place, one in enumerate(secrets)}
         rows = pl.DataFrame({_ID: coded.units, _CELL: pl.Series(coded.cells), **shown, **hidden})
-        if self._one_in > 1 and not self._keep_order:
-            rows = rows.filter(pl.Series(coded.hashes % np.uint64(self._one_in) == 0))
+        if self._one_in > 1:
+            places = np.arange(first_row, first_row + len(rows), dtype=np.uint64)
+            drawn = places // np.uint64(_BLOCK_ROWS) if self._keep_order else coded.hashes
+            rows = rows.filter(pl.Series(drawn % np.uint64(self._one_in) == 0))
         with self._lock:
             self._held[first_row] = rows
 
