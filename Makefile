@@ -9,7 +9,7 @@ help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: .venv/run ## One experiment from plan to report, with pages to open. About a minute.
-	@$(BIN)/python -m clusterdp.demo
+	@$(BIN)/python -m clusterdp demo
 
 test: .venv/dev ## The whole test suite.
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup

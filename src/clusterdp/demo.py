@@ -1,6 +1,6 @@
 """The story of one experiment, a funnel of three outcomes, from the plan to the analyst's report.
 
-make demo
+clusterdp demo
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,9 +84,8 @@ def run_command(*words: str) -> None:
     """Print a command and run it."""
     lines = in_lines(["clusterdp", *words])
     print(f"\n$ {lines}\n", flush=True)
-    script = Path(sys.executable).with_name("clusterdp")
     arguments = [word for part in words for word in shlex.split(part)]
-    subprocess.run([str(script), *arguments], check=True)  # noqa: S603 - our own
+    subprocess.run([sys.executable, "-m", "clusterdp", *arguments], check=True)  # noqa: S603 - our own
 
 
 def fill_in(path: Path) -> None:
@@ -152,7 +152,7 @@ def main() -> None:
     run_command(
         f"estimate {published}",
         f"--segments {FOLDER}/crm.csv --by tier",
-        f"--plot {FOLDER}/forest.svg",
+        *([f"--plot {FOLDER}/forest.svg"] if find_spec("matplotlib") else []),
         f"--html {report}",
     )
     say(
@@ -185,7 +185,3 @@ def main() -> None:
         print(f"  {path!s:32}  {words}")
     print("\ndocs/owner/plan.md shows how to choose ε.")
     print("docs/analyst/followup.md shows how to ask later.")
-
-
-if __name__ == "__main__":
-    main()

@@ -22,7 +22,7 @@ COMMANDS = typer.main.get_group(app).commands
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "ledger"])
 def test_help_shows_an_example_of_options_that_exist(name: str) -> None:
     text = COMMANDS[name].help or ""
-    example = re.search(rf"clusterdp {name} (.*)", text, re.DOTALL)
+    example = re.search(rf"clusterdp {name}\b(.*)", text, re.DOTALL)
     assert example is not None
     known = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert set(re.findall(r"--[a-z-]+", example[1])) <= known

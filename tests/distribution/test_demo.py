@@ -17,9 +17,9 @@ def test_the_demo_names_pages_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def in_process(command: list[str], *, check: bool) -> None:
-        done = run(*command[1:])
+        done = run(*command[3:])
         assert done.exit_code == 0, done.output
-        commands.append(command[1])
+        commands.append(command[3])
 
     commands: list[Any] = []
     monkeypatch.chdir(tmp_path)

@@ -28,6 +28,7 @@ _COMMANDS = {
     "audit": ("Analyst", "audit"),
     "calibrate": ("Analyst", "folders"),
     "app": ("Other", "browser"),
+    "demo": ("Other", "demo"),
     "errata": ("Other", "folders"),
     "reproduce": ("Other", "reproduce"),
 }

@@ -1,0 +1,5 @@
+"""`python -m clusterdp` is the command `clusterdp`."""
+
+from clusterdp.cli.app import app
+
+app(prog_name="clusterdp")
