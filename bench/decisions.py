@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 N_UNITS, N_CLUSTERS = 20_000, 10
 N_EXPERIMENTS, N_TOGETHER, N_RELEASES, N_COVERED = 10_000, 1000, 1000, 5000
+N_MERGED = 500
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 LEVEL, SPACE = 0.95, OutcomeSpace.integers(0, 1)
 
@@ -198,7 +199,21 @@ def whole_lines(rng: np.random.Generator) -> Iterator[str]:
         yield f"| {question.name} | 2 | {N_RELEASES:,} | {share:.1%} ± {error:.1%} |"
 
 
-def page(margins: list[str], whole: list[str], scales: list[str]) -> str:
+def merged_lines(rng: np.random.Generator) -> Iterator[str]:
+    """How often intervals of two arms merged against control cover, in whole releases."""
+    rates = (0.3, 0.36, 0.42)
+    for epsilon in EPSILONS[1:]:
+        held = 0
+        for _ in range(N_MERGED):
+            table = draw_table(rates, N_UNITS // 4, rng)
+            found = cdp.estimate(release(table, epsilon), arms={"both": ["B", "C"]})
+            low, high = found.ci()
+            held += low <= np.mean(rates[1:]) - rates[0] <= high
+        share = held / N_MERGED
+        yield f"| {epsilon:g} | {N_MERGED} | {share:.1%} ± {doubt(share, N_MERGED):.1%} |"
+
+
+def page(margins: list[str], whole: list[str], scales: list[str], merged: list[str]) -> str:
     """What was measured, as a page."""
     return f"""# Decisions
 {N_UNITS:,} users in {N_CLUSTERS} clusters, and visits of about 30% of control. Made by `make
@@ -226,6 +241,14 @@ from zero (or one), the interval has no upper limit; "bounded" is how many have 
 | control | treatment | ε | for totals | risk ratio covers | bounded | odds ratio covers | bounded |
 |---|---|---|---|---|---|---|---|
 {chr(10).join(scales)}
+
+## Merged arms
+Three arms, {N_UNITS // 4:,} users in all, 10% of ε for totals. Two arms are compared with the
+third as one.
+
+| ε | releases | 95% CI covers |
+|---|---|---|
+{chr(10).join(merged)}
 """
 
 
@@ -233,7 +256,8 @@ def main() -> None:
     """Measure, show and write."""
     warnings.simplefilter("ignore", cdp.OwnerNotice)
     rng = np.random.default_rng()
-    text = page(list(margin_lines(rng)), list(whole_lines(rng)), list(scale_lines(rng)))
+    measured = (margin_lines, whole_lines, scale_lines, merged_lines)
+    text = page(*(list(lines(rng)) for lines in measured))
     write_study("decisions", text)
     print(text)
 

@@ -249,14 +249,40 @@ class Layout:
         """The same cells with another control arm."""
         return replace(self, control=find_arm(self.arms, label))
 
+    def with_merged(self, labels: tuple[Any, ...], places: Sequence[int]) -> Layout:
+        """The same units in fewer arms, each the union of some.
 
-def find_arm(arms: tuple[Any, ...], label: Any) -> int:
+        Args:
+            labels: What the new arms are called.
+            places: Which of them each arm goes into.
+        """
+        into = np.eye(len(labels), dtype=np.int64)[list(places)]
+        planned, assigned = self.arm_shares, self.assigned
+        if assigned is not None:
+            of_arms = self.sizes.sum(axis=0)
+            squares = np.array(assigned.concentrations) * of_arms.astype(np.float64) ** 2
+            merged = squares @ into / (of_arms @ into) ** 2
+            assigned = AssignedGroups(
+                concentrations=tuple(merged.tolist()), correlation=assigned.correlation
+            )
+        return replace(
+            self,
+            arms=labels,
+            control=places[self.control],
+            sizes=self.sizes @ into,
+            breakdowns=tuple(replace(one, sizes=one.sizes @ into) for one in self.breakdowns),
+            arm_shares=None if planned is None else tuple((np.array(planned) @ into).tolist()),
+            assigned=assigned,
+        )
+
+
+def find_arm(arms: tuple[Any, ...], label: Any, option: str = "control") -> int:
     """The position of an arm, by its label or by the text of its label."""
     for position, arm in enumerate(arms):
         if arm == label or str(arm) == str(label):
             return position
     raise ParameterError(
-        f"control {label!r} is not an arm.{did_you_mean(str(label), map(str, arms))} "
+        f"{option} {label!r} is not an arm.{did_you_mean(str(label), map(str, arms))} "
         "The arms are "
         + ", ".join(repr(arm) for arm in arms[:_LABELS_SHOWN])
         + (" and others." if len(arms) > _LABELS_SHOWN else ".")

@@ -45,6 +45,12 @@ FLAGS = {
         name="metric",
     ),
     "control": Flag(str, _METHOD, "The arm to compare with."),
+    "arms": Flag(
+        list[str],
+        _DECISIONS,
+        "Compare several arms as one, by all their units: email=mens+womens. Repeatable.",
+        metavar="NAME=ARM+ARM",
+    ),
     "segments": Flag(str, FIRST, "Your own table: a file, or a database with --segments-query."),
     "segments_query": Flag(str, _METHOD, "The query whose rows are your table: 'select ...'."),
     "answers": Flag(

@@ -88,6 +88,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     *,
     metrics: Any = None,
     control: Any = None,
+    arms: Any = None,
     estimator: Estimator = "stratified",
     use: Use = "everything",
     answers: Any = None,
@@ -120,6 +121,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             mapping of a name to values by outcome, for the mean of any function; or to an outcome
             and a function of arrays, `{"log": ("spend", numpy.log1p)}`.
         control: The arm to compare with; the release's own by default.
+        arms: Arms that are compared as one, the union of their units: `{"email": ["mens",
+            "womens"]}`.
         estimator: "stratified" compares within clusters and weights clusters by size;
             "unstratified" compares overall means.
         use: "everything" combines rows with noisy sums and counts of their cells, if the release
@@ -215,16 +218,17 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         by=by,
         control=control,
         exposure=exposure,
+        arms=arms,
     )
     request = folders.request
     ratio_notes = folders.share_notes(shares)
     estimators = parse_metrics(metrics, [question.space for question in release.questions])
     if release.units is not None:
         found = _from_rows(folders, estimators)
-    elif use == "rows" or any(one is not None for one in (metrics, fold)) or request.is_of_rows:
+    elif use == "rows" or metrics is not None or request.is_of_rows:
         raise ParameterError(
             f"{release.mechanism_names} publishes no rows, only overall effects. Fix: leave out "
-            "metrics, use, segments, by, adjust, exposure and fold."
+            "metrics, arms, use, segments, by, adjust, exposure and fold."
         )
     else:
         from clusterdp.estimation.without_rows import statistics_effects  # few releases have none
@@ -248,8 +252,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     shown = set(found.outcomes)
     notes += [*scope_notes(request), *folders.notes(lambda one: _scope_notes(one, shown))]
-    notes += between_notes(effects, FOLDER)
-    notes += scale_notes(effects, scale, level)
+    notes += [*between_notes(effects, FOLDER), *scale_notes(effects, scale, level)]
     notes += look_notes(which, level, len(folders.names), has_tests=bool(found.tests))
     notes += of_answers
     sorted_by_weight = sorted_notes(notes)
@@ -273,7 +276,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         scale=scale,
         adjusted_for=request.covariates,
         checks=(
-            arms_check(request.layout, ratio_notes),
+            arms_check(request.released, ratio_notes),
             *found.checks,
             *segment_size_check(effects, release.provenance.unit),
         ),
@@ -313,7 +316,9 @@ def _from_rows(folders: ReadFolders, estimators: list[MetricEstimator]) -> Metri
     if request.differences == "pairs":
         _check_pairs(rows)
     if len(release.questions) > 1:
-        asked = [_question_shares(*pair) for pair in zip(folders.releases, every, strict=True)]
+        arms = request.layout.arms
+        pairs = zip(folders.releases, every, strict=True)
+        asked = [_question_shares(*pair, arms) for pair in pairs]
         shares = dict.fromkeys(shares for _, shares in asked)
         suspect = folders.named([notes for notes, _ in asked])
         found.check("Questions", suspect, passed=f"asked equally in all arms ({'; '.join(shares)})")
@@ -371,7 +376,9 @@ def _estimate_metrics(
     found.notes.extend(Note(f"Not estimated: {error}", Weight.WARNING) for error in refused)
 
 
-def _question_shares(release: Release, read: list[cutting.RowCounts]) -> tuple[list[Note], str]:
+def _question_shares(
+    release: Release, read: list[cutting.RowCounts], arms: tuple[Any, ...]
+) -> tuple[list[Note], str]:
     """Whether questions were asked of as many units as published, and equally in all arms.
 
     And the shares of units that they were asked of.
@@ -386,7 +393,7 @@ def _question_shares(release: Release, read: list[cutting.RowCounts]) -> tuple[l
         read[0].whole.cell_sizes(read[0].profiles).sum(axis=0),
         shares,
         [question.name for question in release.questions],
-        release.layout.arms,
+        arms,
     )
     return notes, ", ".join(f"{one:.1%}" for one in shares)
 

@@ -25,6 +25,7 @@ from clusterdp.estimation.reading.folders import (
 from clusterdp.estimation.reading.request import (
     EstimateRequest,
     ExposureRequest,
+    MergedArms,
     parse_dimensions,
 )
 from clusterdp.estimation.reading.segments import RowCounts, read_rows
@@ -101,7 +102,9 @@ class ReadFolders:
             )
         return self.releases[0]
 
-    def ask(self, request: EstimateRequest, *, by: Any, control: Any, exposure: Any) -> None:
+    def ask(
+        self, request: EstimateRequest, *, by: Any, control: Any, exposure: Any, arms: Any = None
+    ) -> None:
         """Take in what to estimate.
 
         Args:
@@ -109,19 +112,26 @@ class ReadFolders:
             by: What to segment by.
             control: The arm to compare with; the release's own by default.
             exposure: Treatment received.
+            arms: Which arms are compared as one.
 
         Raises:
             ParameterError: If what is asked for does not go together, or with a release.
         """
         for release in self.releases:
             spaces = [question.space for question in release.questions]
-            layout = release.layout if control is None else release.layout.with_control(control)
+            layout, inversion = release.layout, ClusterInversion.from_release(release)
+            merged = MergedArms.parse(arms, layout) if arms else None
+            if merged is not None:
+                layout = layout.with_merged(merged.labels, merged.places)
+                inversion = inversion.with_merged(merged.places, len(merged.labels))
+            layout = layout if control is None else layout.with_control(control)
             dimensions = parse_dimensions(by, release)
             one = request._replace(
                 layout=layout,
                 dimensions=dimensions,
                 exposure=None if exposure is None else ExposureRequest.parse(exposure, spaces),
-                inversion=ClusterInversion.from_release(release),
+                inversion=inversion,
+                merged=merged,
             )
             one.check(release.columns.randomization_unit)
             self.requests.append(one)
@@ -141,8 +151,12 @@ class ReadFolders:
                 f"{name} is private, so its true clusters are estimated in one folder at a "
                 f"time. Fix: segment by another column, or by {FOLDER}."
             )
+        merged = self.request.merged
+        if merged is not None:
+            released = joined_layout(self._named, [one.released for one in self.requests])
+            merged = merged._replace(released=released)
         self.request = self.request._replace(
-            layout=joined_layout(self._named, layouts), inversion=PUBLIC_CLUSTERS
+            layout=joined_layout(self._named, layouts), inversion=PUBLIC_CLUSTERS, merged=merged
         )
         self.requests = [
             self._own(*pair) for pair in zip(self.releases, self.requests, strict=True)
@@ -180,10 +194,16 @@ class ReadFolders:
         return every, questions
 
     def share_notes(self, shares: dict[Any, float] | None) -> list[Note]:
-        """What the check of sample ratios finds in each folder."""
+        """What the check of sample ratios finds in each folder, of arms as released."""
         return self.named(
             [
-                estimate_share_notes(request, shares, release.columns.randomization_unit)
+                estimate_share_notes(
+                    request._replace(
+                        layout=request.released, inversion=ClusterInversion.from_release(release)
+                    ),
+                    shares,
+                    release.columns.randomization_unit,
+                )
                 for release, request in zip(self.releases, self.requests, strict=True)
             ]
         )
@@ -204,6 +224,8 @@ class ReadFolders:
     def notes(self, of_release: Callable[[Release], list[Note]]) -> list[Note]:
         """Notes on releases, and on what makes folders differ."""
         found = self.named([of_release(one) for one in self.releases])
+        if self.request.merged is not None:
+            found = [*(Note(one, Weight.SCOPE) for one in self.request.merged.texts), *found]
         if self.is_one:
             return found
         clips = [Note(text, Weight.SCOPE) for text in clip_texts(self._named, self.releases)]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clusterdp._arrays import FloatArray
+from clusterdp._arrays import FloatArray, IntArray
 from clusterdp.estimation.means.responses import ProfileSums
 from clusterdp.estimation.means.spread import (
     PublishedSquares,
@@ -32,7 +32,7 @@ from clusterdp.estimation.means.sums import (
     WeightedSums,
     sum_ridge,
 )
-from clusterdp.estimation.reading.profiles import Profiles, times
+from clusterdp.estimation.reading.profiles import Profiles, sums_by, times
 from clusterdp.statistics.base import SumReading
 
 
@@ -175,9 +175,16 @@ def _known_means(
     of_cells = [one for one in readings if one.by is None]
     if not of_cells:
         return None
-    sizes, tiny = np.maximum(profiles.sum_cells(profiles.sizes), 1.0), np.finfo(float).tiny
+    n_arms, tiny = of_cells[0].value.shape[-1], np.finfo(float).tiny
+    shape, cells = (profiles.shape[0], n_arms), profiles.released_cells(n_arms)
+
+    def by_cell(terms: FloatArray | IntArray) -> FloatArray:
+        sums = sums_by(cells, terms, shape[0] * n_arms)
+        return sums.reshape(*terms.shape[:-1], *shape)
+
+    sizes = np.maximum(by_cell(profiles.sizes), 1.0)
     precision = np.asarray(sizes / max(noise.variance, tiny))
-    each = precision * profiles.sum_cells(whole.sums) / sizes
+    each = precision * by_cell(whole.sums) / sizes
     drawn = np.broadcast_shapes(each.shape[:-2], *(one.value.shape[:-3] for one in of_cells))
     total = np.broadcast_to(each, (*drawn, *each.shape[-2:])).copy()
     for one in of_cells:
@@ -187,4 +194,12 @@ def _known_means(
         precision[..., own, :] += known
         means = one.value[..., 0, :] / sizes[..., own, :] - noise.origin
         total[..., own, :] += known * means
-    return np.asarray(total / precision), 1 / precision
+    if profiles.released is None:
+        return np.asarray(total / precision), 1 / precision
+    # Merged arms: means of the units of all of them.
+    into = np.zeros((n_arms, profiles.shape[1]))
+    into[profiles.released, profiles.arms] = 1.0
+    units = np.where(by_cell(profiles.sizes) > 0, sizes, 0.0)
+    whole_sizes = np.maximum(units @ into, 1.0)
+    merged = (units * total / precision) @ into / whole_sizes
+    return np.asarray(merged), np.asarray((units**2 / precision) @ into / whole_sizes**2)

@@ -303,7 +303,7 @@ class DecodedFunction:
         readings = function.readings(used)
         if request.fold is not None:
             readings = of_fold(readings, request.fold)
-        priors = channel_priors(question, request.layout)
+        priors = channel_priors(question, request.released)
         outputs = function.outputs(question.channel, priors)
         largest, kurtosis = function.noise_tails(question.channel, outputs, priors)
         public = function.unit_noise(question.mechanism, question.space, question.channel)

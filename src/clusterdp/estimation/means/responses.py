@@ -201,7 +201,8 @@ def read_answers(
         is made of the same rows. For how many units a row stands: n/m if it was asked, else 0.
     """
     asked = counted.responses < outputs.values.shape[-1]
-    groups = outputs.groups.ravel()[profiles.cells[counted.profiles]]
+    cells = profiles.released_cells(outputs.groups.shape[-1])
+    groups = outputs.groups.ravel()[cells[counted.profiles]]
     told = groups, np.where(asked, counted.responses, 0)
     debiased, noise = outputs.values[told], outputs.noise[told]
     if asked.all():

@@ -68,7 +68,9 @@ def sum_design(readings: Sequence[SumReading], profiles: Profiles) -> csr_array:
     folders = {one.folder: profiles.of_folder(one.folder) for one in readings}
     own = [folders[one.folder] for one in readings]
     pairs = list(zip(readings, own, strict=True))
-    weights = [one.weights.ravel()[mine.cells] for one, (_, mine) in pairs]
+    weights = [
+        one.weights.ravel()[mine.released_cells(one.weights.shape[-1])] for one, (_, mine) in pairs
+    ]
     columns = [_places(one, mine) for one, (_, mine) in pairs]
     placed = [offset + column for offset, column in zip(offsets, columns, strict=False)]
     rows = np.concatenate([places for places, _ in own])
@@ -98,7 +100,7 @@ def _places(reading: SumReading, profiles: Profiles) -> IntArray:
     elif reading.by:
         groups = profiles.groups[reading.by]
     folds = profiles.folds if n_folds > 1 and profiles.folds is not None else 0
-    return np.asarray((groups * n_folds + folds) * n_arms + profiles.arms)
+    return np.asarray((groups * n_folds + folds) * n_arms + profiles.released_arms)
 
 
 def n_sums(readings: Sequence[SumReading]) -> list[int]:

@@ -248,7 +248,7 @@ def question_product(
             return least, least
         return least, stacked_outputs([one for _, one in every])
     assert rows.question.channel is not None  # noqa: S101 - there are rows
-    priors = channel_priors(rows.question, rows.request.layout)
+    priors = channel_priors(rows.question, rows.request.released)
     return product_bounds(above, below, rows.question.channel, priors)
 
 

@@ -200,7 +200,8 @@ def _public_data(name: str, source: QuestionRows) -> MetricData:
     """The rows as a public column of 0 and 1 reads them: without noise, and with no sums."""
     rows = source.rows
     whole, *segments = (exposed for _, exposed in rows.crossed)
-    outputs = public_outputs(rows.profiles.shape)
+    n_arms = int(rows.profiles.released_arms.max()) + 1
+    outputs = public_outputs((rows.profiles.shape[0], max(n_arms, rows.profiles.shape[1])))
     decoded = DecodedFunction(
         name=name, outputs=outputs, readings=(), noise=PUBLIC_NOISE, breakdowns=frozenset()
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,6 +60,12 @@ class ClusterInversion:
             inverse=release.response.inverse(clusters),
             probs=None if probs is None else np.array(probs),
         )
+
+    def with_merged(self, places: Sequence[int], n_arms: int) -> ClusterInversion:
+        """The same of merged arms, whose probabilities add up; `places` is where each goes."""
+        if self.probs is None:
+            return self
+        return replace(self, probs=self.probs @ np.eye(n_arms)[list(places)])
 
     def factors(self, segment: Segment = ()) -> FloatArray | None:
         """What units count in a segment, which may be of a true cluster; axes `[label, arm]`.

@@ -409,6 +409,7 @@ def _joined_profiles(every: Sequence[Profiles]) -> Profiles:
         assigned=None if every[0].assigned is None else stacked(assigned),
         folders=np.repeat(np.arange(len(every)), sizes),
         starts=tuple(starts[:-1]),
+        released=None if every[0].released is None else stacked([one.released for one in every]),
     )
 
 

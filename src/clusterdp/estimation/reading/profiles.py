@@ -42,6 +42,7 @@ class Profiles:
         assigned: The group that was assigned to an arm as a whole; None if units were.
         folders: The folder of each, where several are estimated together; None where there is one.
         starts: The first cluster of each folder.
+        released: The arm of each as released, where arms are merged; None if they are not.
     """
 
     cells: IntArray
@@ -52,6 +53,7 @@ class Profiles:
     assigned: IntArray | None = None
     folders: IntArray | None = None
     starts: tuple[int, ...] = (0,)
+    released: IntArray | None = None
 
     @classmethod
     def from_layout(cls, layout: Layout) -> Profiles:
@@ -69,6 +71,15 @@ class Profiles:
         """The cluster of each profile."""
         return np.asarray(self.cells // self.shape[1])
 
+    @property
+    def released_arms(self) -> IntArray:
+        """The arm of each profile as released, which has its own totals and channels."""
+        return self.arms if self.released is None else self.released
+
+    def released_cells(self, n_arms: int) -> IntArray:
+        """Places in a flat `[cluster, arm]` array of all released arms."""
+        return np.asarray(self.clusters * n_arms + self.released_arms)
+
     def chosen(self, places: IntArray) -> Profiles:
         """Some of the profiles."""
         return Profiles(
@@ -80,6 +91,7 @@ class Profiles:
             assigned=None if self.assigned is None else self.assigned[places],
             folders=None if self.folders is None else self.folders[places],
             starts=self.starts,
+            released=None if self.released is None else self.released[places],
         )
 
     def of_folder(self, folder: int) -> tuple[IntArray, Profiles]:
@@ -155,6 +167,7 @@ class Profiling:
         fold: The fold whose rows are used alone; None for all rows.
         levels: The breakdowns that sums are published of.
         names: The columns that a row's profile follows from.
+        merging: Which merged arm each released arm goes into; None if arms are not merged.
 
     Args:
         release: The release.
@@ -166,6 +179,7 @@ class Profiling:
 
     def __init__(self, release: Release, request: EstimateRequest) -> None:
         n_folds, columns, fold = release.layout.folds, release.columns, request.fold
+        self.merging = request.merging
         if fold is not None and n_folds == 1:
             raise ParameterError(
                 "This release has no folds. Fix: leave out fold (--fold), or ask the owner for a "
@@ -210,15 +224,21 @@ class ProfiledRows:
         parts = self._parts(table)
         keys = self._key(parts)
         self._keys, first, places = np.unique(keys, return_index=True, return_inverse=True)
+        clusters, arms = np.divmod(parts[0][first], len(release.layout.arms))
+        shape, released = release.layout.sizes.shape, None
+        if profiling.merging is not None:
+            shape, released = (shape[0], max(profiling.merging) + 1), arms
+            arms = np.array(profiling.merging)[arms]
         sizes = np.bincount(places, table[COUNT].to_numpy(), len(self._keys))
         levels = zip(profiling.levels, parts[2:], strict=False)
         self.profiles = Profiles(
-            cells=parts[0][first],
+            cells=clusters * shape[1] + arms,
             sizes=sizes.astype(np.int64),
-            shape=release.layout.sizes.shape,
+            shape=shape,
             folds=parts[1][first] if n_folds > 1 else None,
             groups={level: part[first] for level, part in levels},
             assigned=None if self._assigned is None else parts[-1][first],
+            released=released,
         )
         self.table = _with_profiles(table, places)
         if profiling.fold is None:
@@ -273,7 +293,7 @@ def _check_groups(profiles: Profiles, layout: Layout) -> None:
     n_arms = len(layout.arms)
     for one in layout.breakdowns:
         if one.columns in profiles.groups:
-            places = profiles.groups[one.columns] * n_arms + profiles.cells % n_arms
+            places = profiles.groups[one.columns] * n_arms + profiles.released_arms
             sizes = np.bincount(places, profiles.sizes, one.sizes.size)
             if not np.array_equal(sizes, one.sizes.ravel()):
                 raise DataError(

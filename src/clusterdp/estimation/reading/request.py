@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from clusterdp._lists import parse_named
 from clusterdp._named import columns
-from clusterdp.cells.layout import Layout
+from clusterdp.cells.layout import Layout, find_arm
 from clusterdp.errors import ParameterError, did_you_mean
 from clusterdp.estimation.effects.effect import Estimator, Segment
 from clusterdp.estimation.reading.clusters import PUBLIC_CLUSTERS, ClusterInversion
@@ -22,6 +23,61 @@ if TYPE_CHECKING:
 
 # What segments are compared with: the rest of their dimension, or each other.
 Differences = Literal["rest", "pairs"]
+_ARMS_FORM = "arms must name arms that are compared as one (email=mens+womens), got {!r}"
+
+
+class MergedArms(NamedTuple):
+    """Arms that are compared as one: the union of their units.
+
+    Attributes:
+        released: The cells as released.
+        labels: What the arms to compare are called.
+        places: Which of them each released arm goes into.
+        texts: What each merged arm is made of, in words.
+    """
+
+    released: Layout
+    labels: tuple[Any, ...]
+    places: tuple[int, ...]
+    texts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, given: Any, layout: Layout) -> MergedArms | None:
+        """From `{"email": ["mens", "womens"]}`, or texts such as `email=mens+womens`.
+
+        Raises:
+            ParameterError: If an arm is not there, or in two of them, or if one arm is left.
+        """
+        texts, form = [given] if isinstance(given, str) else given, _ARMS_FORM
+        if isinstance(given, Mapping):
+            pairs = list(given.items())
+        elif isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts):
+            split = [parse_named(one, form) for one in texts]
+            pairs = [(name, [arm.strip() for arm in arms.split("+")]) for name, arms in split]
+        else:
+            raise ParameterError(form.format(given))
+        into: dict[int, Any] = {}
+        for label, arms in pairs:
+            if isinstance(arms, str) or not isinstance(arms, list | tuple) or len(arms) < 2:
+                raise ParameterError(form.format(f"{label}={arms}"))
+            for arm in arms:
+                place = find_arm(layout.arms, arm, option="arms:")
+                if place in into:
+                    raise ParameterError(
+                        f"arms merges {layout.arms[place]!r} twice. Fix: name each arm once."
+                    )
+                into[place] = label
+        kept = [into.get(place, arm) for place, arm in enumerate(layout.arms)]
+        labels = tuple(dict.fromkeys(kept))
+        n_expected = len(pairs) + len(layout.arms) - len(into)
+        if len(labels) < max(n_expected, 2):
+            raise ParameterError(
+                "arms must leave at least 2 arms with different names, and would leave "
+                f"{', '.join(map(repr, labels))}. Fix: use other names, or merge fewer arms."
+            )
+        places = tuple(labels.index(label) for label in kept)
+        told = [f"{label} is {' and '.join(map(str, arms))} together." for label, arms in pairs]
+        return cls(layout, labels, places, tuple(told)) if pairs else None
 
 
 class ExposureRequest(NamedTuple):
@@ -102,6 +158,7 @@ class EstimateRequest(NamedTuple):
         groups: The columns of groups of answers, in the analyst's table.
         inversion: What units count by noisy labels, where clusters are private.
         by_precision: Whether folders count by the precision of their effects, not by their units.
+        merged: How arms are merged; None if they are compared as released.
     """
 
     layout: Layout
@@ -118,6 +175,17 @@ class EstimateRequest(NamedTuple):
     groups: tuple[str, ...] = ()
     inversion: ClusterInversion = PUBLIC_CLUSTERS
     by_precision: bool = False
+    merged: MergedArms | None = None
+
+    @property
+    def released(self) -> Layout:
+        """The cells as released."""
+        return self.layout if self.merged is None else self.merged.released
+
+    @property
+    def merging(self) -> tuple[int, ...] | None:
+        """Which of the arms to compare each released arm goes into; None if each is its own."""
+        return None if self.merged is None else self.merged.places
 
     def check(self, randomization_unit: str | None) -> None:
         """Raise a ParameterError if what is asked for does not go together, or with the release."""
@@ -133,7 +201,9 @@ class EstimateRequest(NamedTuple):
                 ),
             ),
             (
-                self.table is not None and not (self.is_of_rows or self.groups),
+                self.table is not None
+                and not (self.names or self.exposure or self.groups)
+                and not self.dimensions,
                 "A segments table was given, and no column to segment by. Fix: add by=... (--by).",
             ),
             (
@@ -181,7 +251,8 @@ class EstimateRequest(NamedTuple):
     @property
     def is_of_rows(self) -> bool:
         """Whether anything is asked for that only rows identify."""
-        return bool(self.dimensions or self.covariates or self.exposure)
+        more = self.fold is not None or self.merged is not None
+        return bool(self.dimensions or self.covariates or self.exposure or more)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -235,7 +235,8 @@ def _question_counts(  # noqa: PLR0913, PLR0917 - a release, and what is read of
         covariates: The rows with what is adjusted for; None if nothing is.
     """
     assert question.channel is not None  # noqa: S101 - there are rows
-    groups = question.channel.groups.ravel()[found.profiles.cells]
+    groups = question.channel.groups
+    groups = groups.ravel()[found.profiles.released_cells(groups.shape[-1])]
     profiled = [found.table, *map(found.add_profiles, tables[1:])]
     checked = [
         _column_counts(held, name, unnamed(held[name]).rank("dense"), groups)
