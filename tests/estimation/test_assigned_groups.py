@@ -82,17 +82,16 @@ def test_what_shows_no_groups_is_not_published(name: str, rng: np.random.Generat
 def test_a_breakdown_by_groups_that_gets_nothing_is_said() -> None:
     """60 villages of 40 units: rows show how they differ, and the plan gives them no totals."""
     units = pl.DataFrame({"id": range(2400)}).with_columns(village=pl.col("id") // 40)
-    plan = cdp.plan(
-        units.with_columns(arm=pl.col("village") % 2),
-        unit="id",
-        arm="arm",
-        randomization_unit="village",
-        breakdown="village",
-        outcomes={"score": "number:0..10"},
-        baseline={"score": "mean:5,std:2"},
-        epsilon=2,
-    )
+    asked: dict[str, Any] = {"unit": "id", "arm": "arm", "randomization_unit": "village"}
+    asked |= {"outcomes": {"score": "number:0..10"}, "baseline": {"score": "mean:5,std:2"}}
+    table = units.with_columns(arm=pl.col("village") % 2)
+    plan = cdp.plan(table, **asked, breakdown="village", epsilon=2)
     assert "The breakdown by village gets 0% of ε." in repr(plan)
+    # So it cannot be recommended without a condition.
+    shown = " ".join(repr(cdp.plan(table, **asked, epsilon=2)).split())
+    assert (
+        "can make intervals shorter: compare with a plan that has village as a breakdown" in shown
+    )
 
 
 def test_one_group_in_an_arm_has_no_interval(rng: np.random.Generator) -> None:

@@ -139,6 +139,10 @@ def test_every_recipe_gives_the_effects_of_estimate(
 ) -> None:
     folder = tmp_path / "published"
     readme = published(rng, folder, design)
+    # Where groups were assigned, no ordinary standard error is right.
+    is_ordinary = "randomization_unit" not in design
+    spread = f"its spread{', and so any ordinary standard error,' * is_ordinary} includes"
+    assert spread in " ".join(readme.split())
     monkeypatch.chdir(folder)
     if "assignment" in design:
         cdp.calibrated_rows(folder).collect().write_parquet(tmp_path / "rows.parquet")

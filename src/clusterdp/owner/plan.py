@@ -222,7 +222,8 @@ def assignment_notes(request: Request, layout: Layout) -> list[str]:
         f"arms are assigned by {by}: {share} of the variance is taken to be between its groups"
     )
     totals = (
-        f"totals of the groups of {by} make intervals shorter: declare {by} as a breakdown, too"
+        f"totals of the groups of {by} can make intervals shorter: compare with a plan that has "
+        f"{by} as a breakdown, too"
     )
     return [assumed + why, *([] if (by,) in request.breakdowns else [totals])]
 

@@ -255,11 +255,11 @@ def _design_texts(view: FolderView) -> Iterator[str]:
     true = "the clipped outcome" if clipped else "the true outcome"
     true += ", 0 where it is missing" * (columns.outcomes[0] in columns.missing)
     group, cluster = manifest.columns.randomization_unit, manifest.columns.cluster
-    spread = "and so any ordinary standard error, " if group is None else ""
+    spread = ", and so any ordinary standard error," if group is None else ""
     yield (
         f"{strong(f'A mean of {code(columns.debiased[0])} is an unbiased mean of {true}')}, over "
         f"all {about.units} or over any group of them not chosen by looking at outcomes. Use it "
-        f"like any outcome; its spread, {spread}includes privacy noise. It is right for means "
+        f"like any outcome; its spread{spread} includes privacy noise. It is right for means "
         "only, and values can lie far outside the range of outcomes."
     )
     if cluster is not None and manifest.assignment is None:
