@@ -12,6 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.estimation.effects.effect import EffectTarget
+from clusterdp.estimation.effects.margins import margin_verdicts
 from clusterdp.estimation.effects.notes import range_notes
 from clusterdp.estimation.report.screen import estimate_text
 
@@ -154,6 +155,17 @@ def test_texts_show_what_is_possible(release: cdp.Release) -> None:
     assert "above +" in text
     assert shown.effects[0].effect == 1.04
     assert "1.04" not in shown.to_html()
+
+
+@pytest.mark.parametrize("n_effects", [1, 2])
+def test_pages_and_verdicts_have_no_impossible_effect(n_effects: int, release: cdp.Release) -> None:
+    off = replace(SHARE, effect=1.6, treated_mean=1.3, control_mean=-0.3)
+    assert not off.has_ci
+    other = replace(SHARE, of=SHARE.of._replace(metric="clicked"))
+    shown = replace(cdp.estimate(release), effects=(off, other)[:n_effects])
+    assert "bought has no CI, because its means are far outside" in shown.to_html()
+    assert "significant" not in estimate_text(replace(shown, effects=(off,)), 80)
+    assert margin_verdicts([off, other], {"bought": 0.1}, {}, 0.95) == ()
 
 
 def test_two_units_have_no_effect_and_it_is_said() -> None:

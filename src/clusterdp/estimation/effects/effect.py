@@ -251,6 +251,11 @@ class Effect:
         """Whether an effect is larger than any can be, by more standard errors than by chance."""
         return abs(self.effect) - self.largest > FAR * self.std_error
 
+    @property
+    def has_ci(self) -> bool:
+        """Whether there is an estimate with a confidence interval."""
+        return self.bounds is None and not math.isnan(self.std_error) and not self.is_impossible
+
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval: normal, or Student's t where an arm has few units.
 

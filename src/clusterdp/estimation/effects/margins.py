@@ -107,7 +107,7 @@ def _verdicts(
     level: float,
 ) -> Iterator[MarginVerdict]:
     for one in overall:
-        if math.isnan(one.std_error) or one.bounds is not None:
+        if not one.has_ci:
             continue
         if (margin := margins.get(one.of.metric)) is not None:
             p_value = _p_value(one, margin, above=True)

@@ -113,11 +113,7 @@ def significance(estimate: Findings) -> list[str]:
 
 def _tested(estimate: Findings) -> list[Effect]:
     """The reported effects on all units that have an estimate with a CI."""
-    return [
-        one
-        for one in reported_overall(estimate)
-        if not math.isnan(one.std_error) and one.bounds is None
-    ]
+    return [one for one in reported_overall(estimate) if one.has_ci]
 
 
 def _no_clear_effect(estimate: Findings, unclear: Sequence[Effect], n_effects: int) -> str:
@@ -146,14 +142,7 @@ def _name(estimate: Findings, effect: Effect | AttritionBounds | MarginVerdict) 
 
 def segment_sentence(estimate: Findings, effects: Sequence[Effect]) -> str:
     """In which segments there is no clear effect."""
-    known = [
-        one
-        for one in effects
-        if one.of.segment
-        and not math.isnan(one.std_error)
-        and one.bounds is None
-        and one.shrunken is None
-    ]
+    known = [one for one in effects if one.of.segment and one.has_ci and one.shrunken is None]
     unclear = [one for one in known if not is_significant(one, estimate.level)]
     if not known:
         return ""
@@ -357,7 +346,7 @@ def lead(estimate: Findings) -> list[str]:
     effects = reported_overall(estimate)
     all_below = f"All {len(effects)} effects are below."
     are_plain = all(one.bounds is None for one in effects)
-    is_plain = bool(effects) and are_plain and not math.isnan(effects[0].std_error)
+    is_plain = bool(effects) and are_plain and effects[0].has_ci
     if has_several_arms(estimate) or not is_plain:
         found = effect_sentences(estimate)
         certainty = list(filter(None, [_certainty(estimate)]))
@@ -451,6 +440,8 @@ def _why_unknown(effect: Effect, metric: str, units: str) -> str:
         return f"{metric} is not reported, because an arm has too few {units}"
     if math.isnan(effect.std_error):
         return f"{metric} has no CI, because this release does not identify its variance"
+    if effect.is_impossible:
+        return f"{metric} has no CI, because its means are far outside its allowed values"
     return ""
 
 
