@@ -253,6 +253,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "texts as values": ({"odd": ["a"] * 5}, "a finite number for each of 5 outcome combinations"),
     "one value": ({"odd": [1] * 5}, "the same value for every outcome combination"),
     "wrong keys": ({"odd": {0: 1, 1: 2}}, "must have a value for each of"),
+    "a function": ({"odd": np.log1p}, "give it with its outcome"),
+    "a function by its outcome": ({"odd": {"spend": np.log1p}}, "give it with its outcome"),
     "a constant": ("spend>=0", "is the same for every value of 'spend'"),
     "an implied constant": ("(spend>0)*(visit<1)", "the same value for every outcome combination"),
 }

@@ -177,7 +177,8 @@ def _mean_of_function(
 
 def _mean_of_values(name: Any, values: Any, spaces: Sequence[Categories]) -> MetricEstimator:
     """The mean of a function given by its value in each category, of the one question with such."""
-    if callable(values):
+    by_outcome = list(values.values()) if isinstance(values, Mapping) else []
+    if any(map(callable, [values, *by_outcome])):
         raise ParameterError(
             f"metric {name!r} is a function. Fix: give it with its outcome: ('spend', numpy.log1p)."
         )
