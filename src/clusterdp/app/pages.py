@@ -76,7 +76,8 @@ class Form:
         typed: dict[str, list[str]] = {}
         body = (await request.body()).decode(errors="replace")
         for name, value in parse_qsl(body, keep_blank_values=True):
-            typed.setdefault(name, []).append(value)
+            # Browsers end lines as mail does.
+            typed.setdefault(name, []).append(value.replace("\r\n", "\n"))
         return cls(typed)
 
     def one(self, name: str, otherwise: str = "") -> str:
@@ -121,12 +122,15 @@ class Form:
         return name not in self.wrong
 
     @contextmanager
-    def about(self, *names: str, otherwise: str = FORM) -> Iterator[None]:
+    def about(
+        self, *names: str, otherwise: str = FORM, also: Mapping[str, str] | None = None
+    ) -> Iterator[None]:
         """Show an error next to the field that it is about.
 
         Args:
-            *names: The fields that it can be about.
+            *names: The fields that it can be about, named as options are.
             otherwise: The field of all others.
+            also: Fields by other words of errors, such as names of columns.
         """
         try:
             yield
@@ -134,8 +138,8 @@ class Form:
             text = str(error)
             said = [*(error.about or ()), *_FLAG.findall(text)]
             said += [word[1] or word[2] for word in _WORD.finditer(text)]
-            fields = {name.replace("_", "-"): name for name in names}
-            found = (fields.get(one.replace("_", "-")) for one in said)
+            fields = dict(also or {}) | {name.replace("_", "-"): name for name in names}
+            found = (fields.get(one) or fields.get(one.replace("_", "-")) for one in said)
             self.wrong[next(filter(None, found), otherwise)] = in_words(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -16,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from clusterdp.app import analyst
+from clusterdp.app import analyst, ledgers, owner
 from clusterdp.app.guard import BrowserAccess, Guard
 from clusterdp.app.pages import asset, show
 from clusterdp.app.places import list_names
@@ -81,6 +82,25 @@ def make_app(access: BrowserAccess, stop: Callable[[], None]) -> ASGIApp:
         Route("/folder", analyst.folder_page),
         Route("/ask", analyst.ask_page),
         Route("/ask", analyst.write_question, methods=["POST"]),
+        Route("/publish", owner.publish_page),
+        Route("/publish", owner.open_table, methods=["POST"]),
+        Route("/publish/{key}", owner.columns_page),
+        Route("/publish/{key}", owner.declare, methods=["POST"]),
+        Route("/publish/{key}/plan", owner.budget_page),
+        Route("/publish/{key}/plan", owner.choose_budget, methods=["POST"]),
+        Route("/publish/{key}/check", owner.check_page),
+        Route("/publish/{key}/check", owner.check, methods=["POST"]),
+        Route("/publish/{key}/release", owner.release_page),
+        Route("/publish/{key}/release", owner.publish, methods=["POST"]),
+        Route("/publish/{key}/state/{what}", owner.draft_state),
+        Route("/ledger", ledgers.ledger_page),
+        Route("/ledger", ledgers.act_on_ledger, methods=["POST"]),
+        Route("/ledger/run", ledgers.run_page),
+        Route("/ledger/state", ledgers.run_state),
+        Route("/answer", ledgers.answer_page),
+        Route("/answer", ledgers.answer, methods=["POST"]),
+        Route("/errata", ledgers.errata_page),
+        Route("/errata", ledgers.add_correction, methods=["POST"]),
         Route("/names", names),
         Route("/static/{name}", assets),
         Route("/stop", stop_page, methods=["POST"]),
@@ -166,4 +186,12 @@ def run_app(port: int, *, opens: bool, say: Callable[[str], None]) -> None:
             webbrowser.open(app.access.address)
 
     app.run(open_browser)
+    running = [*owner.running_jobs(), *ledgers.running_jobs_of_ledgers()]
+    if running:
+        say("A release is being written, and the app stops after it. Ctrl-C interrupts it.")
+        for asked in (signal.SIGINT, signal.SIGTERM):
+            # As if killed: a ledger knows how to resume it.
+            signal.signal(asked, lambda *_: os._exit(130))
+        for job in running:
+            job.wait()
     say("Stopped.")

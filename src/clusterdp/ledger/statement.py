@@ -63,7 +63,11 @@ class Statement:
         return "\n".join(to_lines(self._parts(), terminal_width())).lstrip("\n")
 
     def _repr_html_(self) -> str:
-        return to_html(*self._parts(as_text=False))
+        return to_html(*self.parts())
+
+    def parts(self) -> list[Paragraph | Section]:
+        """All of it, for notebooks and pages."""
+        return self._parts(as_text=False)
 
     def _parts(self, *, as_text: bool = True) -> list[Paragraph | Section]:
         """All of it, for people; a notebook has large numbers in place of bars."""

@@ -5,7 +5,7 @@ Everything on it is public or predicted from public numbers: no outcome was read
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterdp._text import percent, shortest_decimal
 from clusterdp.document.charts import Axis, ChartLine, line_chart, mark_places, sure_chart
@@ -174,7 +174,20 @@ def plan_page(
     plan_at: Callable[[float], str],
     release: str,
 ) -> str:
-    """The page of a plan.
+    """The page of a plan; see `plan_values`."""
+    given = plan_values(report, epsilon, progress, plan_at=plan_at, release=release)
+    return render("clusterdp.planning", "plan.html", is_page=True, **given)
+
+
+def plan_values(
+    report: PlanReport,
+    epsilon: float,
+    progress: Progress,
+    *,
+    plan_at: Callable[[float], str],
+    release: str,
+) -> dict[str, Any]:
+    """What the page of a plan shows, at every ε of its slider.
 
     Args:
         report: What was compared.
@@ -209,28 +222,26 @@ def plan_page(
     ]
     stated = report.guarantee.statement(report.unit)
     columns = [*report.request.declared.names, str(report.request.options.cluster)]
-    return render(
-        "clusterdp.planning",
-        "plan.html",
-        n_units=f"{report.layout.n_units:,}",
-        now=stops[chosen]["texts"],
-        stops=stops,
-        chosen=chosen,
-        panels=panels,
-        as_group=_as_group,
-        parts=list({key: words for one in spent for key, words, _ in one}.items()),
-        stated=stated,
-        sure=sure_chart(stated.at_most or "100%"),
-        report=report,
-        notes=[_sentence(note, columns) for note in report.every_note()],
-        release=release,
-        unknown=[
+    return {
+        "n_units": f"{report.layout.n_units:,}",
+        "now": stops[chosen]["texts"],
+        "stops": stops,
+        "chosen": chosen,
+        "panels": panels,
+        "as_group": _as_group,
+        "parts": list({key: words for one in spent for key, words, _ in one}.items()),
+        "stated": stated,
+        "sure": sure_chart(stated.at_most or "100%"),
+        "report": report,
+        "notes": [_sentence(note, columns) for note in report.every_note()],
+        "release": release,
+        "unknown": [
             name
             for one in report.questions
             if not one.comparison.scenario.baseline.is_declared
             for name in one.space.declared.names
         ],
-    )
+    }
 
 
 def _texts(report: PlanReport, epsilon: float, mechanisms: Sequence[Mechanism]) -> dict[str, str]:

@@ -105,6 +105,48 @@ addEventListener("pageshow", () => {
   }
 });
 
+// Of a column that is no outcome, only what it is is asked.
+for (const column of document.querySelectorAll("[data-column]")) {
+  const [role, kind] = column.querySelectorAll("select");
+  const [, values, , spread] = column.querySelectorAll("[data-of-outcome] > .field");
+  const show = () => {
+    column.querySelector("[data-of-outcome]").hidden = role.value !== "outcome";
+    values.hidden = kind.value === "binary";
+    spread.hidden = ["binary", "labels"].includes(kind.value);
+  };
+  column.addEventListener("input", show);
+  show();
+}
+
+// The slider of a plan sets the ε that is going to be used.
+{
+  const slider = document.querySelector("input[type=range]#epsilon");
+  const budget = document.querySelector(".decide [name=epsilon]");
+  if (slider && budget) {
+    const stops = JSON.parse(document.getElementById("stops").textContent);
+    slider.addEventListener("input", () => { budget.value = stops[slider.value].texts.epsilon; });
+  }
+}
+
+// How far a run is; then the page of what it made.
+async function follow(box) {
+  const answer = await fetch(box.dataset.follow);
+  const held = await answer.json();
+  if (held.finished) {
+    location.reload();
+    return;
+  }
+  const bar = box.querySelector("progress");
+  if (held.total) {
+    bar.max = held.total;
+    bar.value = Math.min(held.done, held.total);
+  } else bar.removeAttribute("value");
+  const count = held.total ? ` ${held.done.toLocaleString("en")} of ${held.total.toLocaleString("en")}` : "";
+  box.querySelector("[role=status]").textContent = held.stage + count;
+  setTimeout(() => follow(box), 300);
+}
+for (const box of document.querySelectorAll("[data-follow]")) follow(box);
+
 // After an error, the first field that is wrong.
 const wrong = document.querySelector("[aria-invalid]");
 if (wrong) wrong.focus();
