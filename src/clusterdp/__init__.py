@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.calibrated_rows import calibrated_rows
     from clusterdp.estimation.effects.effect import Effect
     from clusterdp.estimation.estimate import estimate
+    from clusterdp.estimation.power import Power, power
     from clusterdp.estimation.report.results import Estimate
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.mechanisms.catalogue import (
@@ -70,6 +71,7 @@ _HOMES = {
     "estimation.calibrated_rows": ("calibrated_rows",),
     "estimation.estimate": ("estimate",),
     "estimation.effects.effect": ("Effect",),
+    "estimation.power": ("Power", "power"),
     "estimation.report.results": ("Estimate",),
     "outcomes.number": ("Number",),
     "outcomes.finite": ("OutcomeSpace",),
@@ -113,6 +115,7 @@ __all__ = [
     "OwnerNotice",
     "ParameterError",
     "Plan",
+    "Power",
     "Preview",
     "Published",
     "Release",
@@ -130,6 +133,7 @@ __all__ = [
     "noisy_horvitz_thompson",
     "optimal",
     "plan",
+    "power",
     "preview",
     "publish",
     "read_release",

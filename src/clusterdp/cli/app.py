@@ -24,6 +24,7 @@ _COMMANDS = {
     "inspect": ("Analyst", "folders"),
     "estimate": ("Analyst", "analyst"),
     "ask": ("Analyst", "ask"),
+    "power": ("Analyst", "power"),
     "verify": ("Analyst", "folders"),
     "audit": ("Analyst", "audit"),
     "calibrate": ("Analyst", "folders"),
