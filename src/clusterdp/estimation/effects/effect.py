@@ -21,6 +21,7 @@ from clusterdp.estimation.effects.intervals import (
     ratio_of_means,
     ratio_set,
     two_sided,
+    within,
 )
 from clusterdp.estimation.effects.looks import Look, nominal_level
 from clusterdp.estimation.effects.shrinkage import ShrunkenEffect
@@ -339,14 +340,15 @@ class Effect:
         """
         if scale == "difference":
             return ScaledEffect(self.effect, *self.ci(level))
+        if not self.has_ci:
+            return None
         if scale != "odds" and (lift := self.lift(level)) is not None:
             return ScaledEffect(*lift).minus(0.0 if scale == "lift" else -1.0)
         treated, control, of_control = self.treated_mean, self.control_mean, self.control_std_error
         if treated is None or control is None or of_control is None or self.is_impossible:
             return None
-        is_plain = self.interval is None and self.bounds is None and self.std_error >= 0
         least = -math.inf if self.possible is None else self.possible[0]
-        if not is_plain or least < 0 or (scale == "odds" and not self.is_share):
+        if self.interval or least < 0 or (scale == "odds" and not self.is_share):
             return None
         variances = max(self.std_error**2 - of_control**2, 0.0), of_control**2
         reach = quantile(self._nominal(level), self.degrees)
@@ -490,11 +492,6 @@ def _mean(
     if means is None or variances is None:
         return None, None
     return float(means[place]), math.sqrt(float(variances[place]))
-
-
-def within(number: float, bounds: tuple[float, float]) -> float:
-    """A number within bounds."""
-    return min(max(number, bounds[0]), bounds[1])
 
 
 def _limit(limit: float) -> float | None:

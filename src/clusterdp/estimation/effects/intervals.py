@@ -174,6 +174,11 @@ class TrueClusterInterval(EffectInterval):
         return self.effect + low, self.effect + high
 
 
+def within(number: float, bounds: tuple[float, float]) -> float:
+    """A number within bounds."""
+    return min(max(number, bounds[0]), bounds[1])
+
+
 def check_level(level: Any) -> None:
     """Raise a ParameterError unless this is a confidence level."""
     if isinstance(level, bool) or not isinstance(level, Real) or not 0 < float(level) < 1:

@@ -48,9 +48,9 @@ import numpy as np
 from clusterdp._arrays import FloatArray
 from clusterdp._text import shortest_decimal
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Effect, Segment, within
+from clusterdp.estimation.effects.effect import Effect, Segment
 from clusterdp.estimation.effects.findings import ArmDistribution
-from clusterdp.estimation.effects.intervals import ArmPair, Limits, quantile
+from clusterdp.estimation.effects.intervals import ArmPair, Limits, quantile, within
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.means.functions import CategoryFunction, question_of, take_call
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms

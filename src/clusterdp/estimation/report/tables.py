@@ -17,10 +17,9 @@ from clusterdp.estimation.effects.effect import (
     plain_label,
     segment_label,
     to_decimals,
-    within,
 )
 from clusterdp.estimation.effects.findings import ArmDistribution, Findings, SegmentTest
-from clusterdp.estimation.effects.intervals import Scale, scale_name
+from clusterdp.estimation.effects.intervals import Scale, scale_name, within
 
 # All units, in a column of segments.
 _ALL = "all"
