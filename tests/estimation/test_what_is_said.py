@@ -72,11 +72,11 @@ def test_notes_are_about_what_is_shown(released: cdp.Release) -> None:
     for text in (
         "revenue is clipped",
         "score: mean over customers",
-        "answers one question (visit 28% of customers",
     ):
         assert text in every
-    of_visits = words(cdp.estimate(released, metrics="visit").notes)
-    assert "visit 28% of customers" in of_visits
+    visits = cdp.estimate(released, metrics="visit")
+    of_visits = words(visits.notes)
+    assert "answers one question (visit 28% of customers)." in words(visits.method)
     assert "revenue" not in of_visits
     assert "score" not in of_visits
     ratio = words(cdp.estimate(released, metrics="revenue/visit").notes)

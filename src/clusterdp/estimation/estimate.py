@@ -445,20 +445,19 @@ def _scope_notes(release: Release, shown: set[str]) -> list[Note]:
     """What effects on the shown outcomes cover: who was asked, what was clipped or is missing."""
     units = release.provenance.units
     questions = [one for one in release.questions if not shown.isdisjoint(one.space.declared.names)]
-    texts = []
+    texts, method = [], []
     if release.units is not None and len(release.questions) > 1:
         shares = ", ".join(
             f"{one.name} {one.mechanism.asked_share:.0%} of {units}" for one in questions
         )
         start = f"Each {release.provenance.unit} answers one question"
-        texts.append(f"{start} ({shares}). Totals cover all {units}.")
+        method.append(Note(f"{start} ({shares}). Totals cover all {units}.", Weight.METHOD))
     every = [question.space.declared for question in questions]
     ends = [
         (name, number.low, number.high)
         for declared in every
         for name, number in declared.numbers.items()
         if name in shown
-        and not any(note.startswith(f"{name} was clipped") for note in release.notes)
     ]
     clipped = [one for one in release.remarks if one.clipped and one.clipped[0] in shown]
     texts += clip_notes([*ends, *(one.clipped for one in clipped if one.clipped)])
@@ -473,4 +472,4 @@ def _scope_notes(release: Release, shown: set[str]) -> list[Note]:
         and one not in clipped
         and (one.outcomes is None or not shown.isdisjoint(one.outcomes))
     ]
-    return [Note(text, Weight.SCOPE) for text in texts]
+    return [*(Note(text, Weight.SCOPE) for text in texts), *method]

@@ -276,10 +276,11 @@ class Balance:
             return "ask for a higher budget cap"
         return f"set epsilon = {left} or less{pure}"
 
-    def spends(self, guarantee: Guarantee) -> str:
-        """What a release would take of what is left."""
-        cost = budget_in_short(guarantee).removeprefix("ε = ")
-        return f"{self.population}: spends {cost} of the {shown_below(self.remaining)} remaining"
+    def spends(self, guarantee: Guarantee, *, is_allowed: bool = True) -> str:
+        """What a release would take of what is left, or that this is too little."""
+        cost, left = budget_in_short(guarantee).removeprefix("ε = "), shown_below(self.remaining)
+        said = f"spends {cost} of the {left}" if is_allowed else f"needs {cost}, and has {left}"
+        return f"{self.population}: {said} remaining"
 
     def why_not(self, guarantee: Guarantee) -> str:
         """Why a release is not allowed, and which would be."""

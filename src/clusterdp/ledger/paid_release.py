@@ -118,6 +118,8 @@ class PopulationBudget:
             f"{', '.join(map(repr, terms.outcome_names))} about {balance.population!r}. With this "
             f"one, all releases about {balance.population!r} spend {budget_in_short(after)}."
         )
+        refusals = self._refusals(balance, terms)
+        spends = balance.spends(guarantee, is_allowed=not refusals)
         return {
             "population": balance.population,
             "cap_epsilon": balance.cap.epsilon,
@@ -132,9 +134,9 @@ class PopulationBudget:
             if balance.tight
             else f"{shown_below(balance.cap.epsilon - after.epsilon)} of "
             f"{rounded_up(balance.cap.epsilon)}",
-            "refusals": self._refusals(balance, terms),
+            "refusals": refusals,
             "notes": [note] if earlier else [],
-            "in_short": balance.spends(guarantee) + self._continued(),
+            "in_short": spends + self._continued(),
         }
 
     def release(

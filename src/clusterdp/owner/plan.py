@@ -403,7 +403,7 @@ def _planned_spending(
         return balance.spends(guarantee), None
     why, fix = balance.why_not(guarantee), balance.remedy(guarantee)
     problem = f"{WOULD_BE_REJECTED}: {why}. Fix: {fix}."
-    return balance.spends(guarantee), in_file_terms(problem)
+    return balance.spends(guarantee, is_allowed=False), in_file_terms(problem)
 
 
 def _no_place(experiment: ExperimentFile) -> str | None:

@@ -94,8 +94,7 @@ def _clip_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:
 def joined_texts(notes: Sequence[ReleaseNote]) -> list[str]:
     """The texts of notes, with one on all that was clipped."""
     clipped = [one.clipped for one in notes if one.clipped]
-    texts = dict.fromkeys(one.text for one in notes if one.clipped is None)
-    return [*texts, *clip_notes(clipped)]
+    return [*(one.text for one in notes if one.clipped is None), *clip_notes(clipped)]
 
 
 def clip_notes(clipped: Sequence[tuple[str, float, float]]) -> list[str]:
@@ -108,7 +107,7 @@ def clip_notes(clipped: Sequence[tuple[str, float, float]]) -> list[str]:
 
 def _pilot_notes(manifest: Manifest) -> tuple[ReleaseNote, ...]:
     return tuple(
-        ReleaseNote(text, after.space.declared.names)
+        ReleaseNote(text, is_of_effects=False)
         for before, after in zip(manifest.before_pilot, manifest.terms.pairs, strict=True)
         if before is not None
         for text in pilot_notes(before.outcomes.categories, before.prior, after)
