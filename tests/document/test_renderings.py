@@ -112,7 +112,7 @@ def test_lines_fit_a_terminal() -> None:
     assert to_lines([Facts([("a", "1"), ("long", "2")]), *as_notes(["n"])]) == [
         "a     1",
         "long  2",
-        "note: n",
+        "note: n.",
     ]
 
 

@@ -58,8 +58,8 @@ _OWN_SITE = ("same-origin", "none")
 _CLOSED = "Open the address that clusterdp app printed."
 _FOREIGN = "This request came from another page."
 _USED = (
-    "This address was used before, and is good for one browser. If that was not you, stop the app. "
-    "To use another browser, start the app again."
+    "This address was used before, and works in one browser only. If that was not you, stop the "
+    "app. To use another browser, start the app again."
 )
 
 
@@ -136,7 +136,7 @@ class Guard:
         strange: tuple[tuple[bool, str], ...] = (
             (
                 headers.getlist("host") != [access.host],
-                "This app answers to the address that it printed only.",
+                "Open the address that clusterdp app printed. This app has no other.",
             ),
             (scope["method"] not in {"GET", "POST"}, "Only GET and POST are answered."),
             (not scope["path"].startswith(own), _CLOSED),

@@ -179,7 +179,7 @@ def run_app(port: int, *, opens: bool, say: Callable[[str], None]) -> None:
     """
     app = RunningApp(port)
     say(f"Open this address in a browser on this machine:\n  {app.access.address}")
-    say("It is good for one browser. Stop the app with Ctrl-C.")
+    say("It works in one browser. Stop the app with Ctrl-C.")
 
     def open_browser() -> None:
         if opens:

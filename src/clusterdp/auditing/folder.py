@@ -77,7 +77,7 @@ class Audit:
             return f"The privacy statement does not hold: {'; '.join(self.problems)}."
         at = f" at δ = {self.delta:g}" if self.delta else ""
         holds = f"ε = {self.stated:.4g} holds{at}"
-        return f"{holds}: by enumeration, the release loses {self.loss} at most."
+        return f"{holds}: enumeration finds a privacy loss of at most {self.loss}."
 
     @property
     def loss(self) -> str:

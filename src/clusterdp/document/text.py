@@ -90,7 +90,13 @@ def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
 
 def remark(kind: str, text: str, width: int | None) -> list[str]:
     """A warning, a note or an error as lines, aligned behind its kind."""
-    return wrapped(f"{kind}: {text}", width, " " * (len(kind) + 2))
+    return wrapped(_ended(f"{kind}: {text}"), width, " " * (len(kind) + 2))
+
+
+def _ended(text: str) -> str:
+    """Sentences with their last period; a command at the end has none."""
+    is_open = text[-1:].isalnum() or text[-1:] == ")"
+    return f"{text}." if is_open and ": clusterdp " not in text else text
 
 
 def fitted(columns: Sequence[Column], width: int | None) -> tuple[list[str], tuple[str, ...]]:
@@ -217,7 +223,8 @@ def to_lines(parts: Iterable[Part | Section], width: int | None = None) -> list[
                 lines += _fact_lines(pairs, width)
             case Items(texts, _, mark):
                 for text in texts:
-                    lines += wrapped(f"{mark}{in_plain_text(text)}", width, " " * len(mark))
+                    said = f"{mark}{in_plain_text(text)}"
+                    lines += wrapped(_ended(said) if mark else said, width, " " * len(mark))
             case Table(title, rows, _, groups):
                 lines += wrapped(in_plain_text(title), width) if title else []
                 lines += aligned([tuple(map(in_plain_text, row)) for row in rows], width, groups)

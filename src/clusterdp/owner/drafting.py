@@ -35,6 +35,7 @@ _HEADER = f"""\
 _TYPES = [
     '# types: "binary"; "count", max = 5; "number", range = [0, 200]; "labels", values = ["no",',
     '#   "yes"]; "values", values = [0, 9.99]; "bins", edges = [0, 10, 100]',
+    "# range: what is possible. Values outside count as its ends: with refunds, start below 0",
     "# missing = true if some units have no value",
     "# baseline = 0.3 or { mean = 3, sd = 12 }: for planning; published; never from this table",
 ]

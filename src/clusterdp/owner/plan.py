@@ -219,11 +219,11 @@ def assignment_notes(request: Request, layout: Layout) -> list[str]:
         why = ", because nothing was declared; give group_correlation=... (--group-correlation)"
     share = f"{100 * groups.correlation:.3g}%"
     assumed = (
-        f"arms are assigned by {by}: {share} of the variance is taken to be between its groups"
+        f"arms are assigned by {by}: {share} of the variance is assumed to be between its groups"
     )
     totals = (
-        f"totals of the groups of {by} can make intervals shorter: compare with a plan that has "
-        f"{by} as a breakdown, too"
+        f"totals of the groups of {by} can make CIs shorter: compare with a plan that has {by} as "
+        "a breakdown, too"
     )
     return [assumed + why, *([] if (by,) in request.breakdowns else [totals])]
 
