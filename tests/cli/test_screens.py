@@ -106,6 +106,40 @@ Next: clusterdp estimate published
 """
 
 
+DRAFTED = """\
+Wrote draft.toml: 11 columns, 480 rows, 2 arms, 3 clusters, no duplicate ids. No
+outcome was read.
+Next: fill in each "?" and each [], then clusterdp plan draft.toml
+"""
+VERIFIED = """\
+published is sound: it passed all 16 checks.
+
+ok   manifest, checksums and schema
+ok   the folder has no other files
+ok   the guarantee matches the parameters
+ok   files have no hidden content
+ok   the README matches the manifest
+ok   index.html matches the manifest
+ok   randomizers match the published numbers
+ok   randomizers satisfy their stated epsilon
+ok   randomizers are unbiased
+ok   rows can be read
+ok   row counts match cell sizes
+ok   debiased columns match responses
+ok   each unit has one row
+ok   row counts match the groups of breakdowns
+ok   folds match ids
+ok   rows are sorted by id
+note: No check can confirm these statements of the owner:
+- that responses were drawn as stated
+- that noise in statistics was drawn as stated
+- names, labels and values of outcomes
+- which columns are private
+- entries of the manifest: control, expected, prior, title, contact,
+  released_on
+"""
+
+
 def test_screens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     experiment().write_parquet("experiment.parquet")
@@ -116,6 +150,10 @@ def test_screens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned.stdout == PLAN
     assert released.stdout == RELEASE
     assert run("inspect", "published", width=80).stdout == INSPECT
+    public = ["--unit", "user", "--arm", "treated", "--cluster", "market"]
+    drafted = run("init", "experiment.parquet", *public, "--out", "draft.toml", width=80)
+    assert drafted.stdout == DRAFTED
+    assert run("verify", "published", width=80).stdout == VERIFIED
 
 
 def test_a_release_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

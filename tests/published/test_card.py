@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from asked_answers import make_experiment
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import run
 from clusterdp.document.model import Paragraph, Section, code
@@ -216,3 +217,17 @@ def test_a_browser_shows_it(folder: Path, browser: Browser, width: int) -> None:
         assert_fits(shown)
         assert_accessible(shown)
         assert shown.title() == ABOUT["title"]
+
+
+@pytest.mark.browser
+def test_a_browser_shows_an_answer(
+    tmp_path: Path, rng: np.random.Generator, browser: Browser
+) -> None:
+    made = make_experiment(tmp_path, rng)
+    made.ask()
+    made.answer()
+    with opened(browser, tmp_path / "answer" / "index.html", WIDTHS[0]) as shown:
+        for width in WIDTHS:
+            shown.set_viewport_size({"width": width, "height": 900})
+            assert_fits(shown)
+            assert_accessible(shown)

@@ -78,7 +78,7 @@ def inspect_command(folder: Folder, *, verbose: Verbose = False, as_json: AsJson
     shown: list[Part | Section] = [
         *overview(view),
         *([Facts([(_UNSEALED, line) for line in errata])] if errata else []),
-        Facts([("Signed", f"with key {signed.fingerprint}" if signed else "no")]),
+        *([Facts([("Signed", f"with key {signed.fingerprint}")])] if signed else []),
     ]
     if verbose:
         shown += [*particulars(view), *_gain_tables(cluster_gains(release))]

@@ -224,7 +224,9 @@ def to_lines(parts: Iterable[Part | Section], width: int | None = None) -> list[
             case Items(texts, _, mark):
                 for text in texts:
                     said = f"{mark}{in_plain_text(text)}"
-                    lines += wrapped(_ended(said) if mark else said, width, " " * len(mark))
+                    lines += wrapped(
+                        _ended(said) if mark.endswith(": ") else said, width, " " * len(mark)
+                    )
             case Table(title, rows, _, groups):
                 lines += wrapped(in_plain_text(title), width) if title else []
                 lines += aligned([tuple(map(in_plain_text, row)) for row in rows], width, groups)
