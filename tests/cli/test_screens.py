@@ -135,8 +135,7 @@ note: No check can confirm these statements of the owner:
 - that noise in statistics was drawn as stated
 - names, labels and values of outcomes
 - which columns are private
-- entries of the manifest: control, expected, prior, title, contact,
-  released_on
+- entries of the manifest: control, expected, prior, title, contact, released_on
 """
 
 

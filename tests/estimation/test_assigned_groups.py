@@ -89,9 +89,7 @@ def test_a_breakdown_by_groups_that_gets_nothing_is_said() -> None:
     assert "The breakdown by village gets 0% of ε." in repr(plan)
     # So it cannot be recommended without a condition.
     shown = " ".join(repr(cdp.plan(table, **asked, epsilon=2)).split())
-    assert (
-        "can make intervals shorter: compare with a plan that has village as a breakdown" in shown
-    )
+    assert "can make CIs shorter: compare with a plan that has village as a breakdown" in shown
 
 
 def test_one_group_in_an_arm_has_no_interval(rng: np.random.Generator) -> None:
