@@ -222,6 +222,6 @@ def test_an_answer_to_nothing_is_no_release(tmp_path: Path) -> None:
         "outcomes": {"y": "0,1"},
         "breakdown": "tier",
     }
-    with pytest.raises(ParameterError, match="totals of groups alone answer a follow-up"):
+    with pytest.raises(ParameterError, match="totals of groups without rows answer a follow-up"):
         cdp.publish(table, out=tmp_path / "out", mechanism=answer_of(), **asked)
     assert not (tmp_path / "out").exists()

@@ -57,6 +57,8 @@ IN_PROSE = {
     r"\bnotices?\b": "owner-only warning",
     r"\bcommitted\b": "published",
     r"(what|as far as) can be seen|be seen in it": "minimum detectable effect; none found",
+    r"taken (to be|for granted)|made no difference|goes? with it\b": "assumed; changed nothing",
+    r"has no bounds|good for one": "holds every possible value; works in one",
     r"left behind, not|nothing to hide|gives? \w+ away|what it can be": "say what is",
     r"std errors?": "standard error (SE)",
     r"outcome spaces?": "allowed values",

@@ -303,7 +303,7 @@ class Effect:
         Var(effect − θ·control) = Var(effect) + (2θ + θ²)Var(control).
 
         None where control's mean or the standard error is unknown, or where control's mean is not
-        above zero at this level: such a set of ratios has no bounds. Limits are cut to what is
+        above zero at this level: such a set of ratios has no limits. Limits are cut to what is
         possible: above what the largest value of the metric would be, a limit is infinite.
         """
         level = self._nominal(level)

@@ -82,7 +82,7 @@ def with_answers(  # noqa: PLR0913, PLR0917 - what belongs together, and the ana
         )
     if use == "rows":
         raise ParameterError(
-            "Answers are noisy totals, and rows alone were asked for. Fix: leave out answers "
+            "Answers are noisy totals, and only rows were asked for. Fix: leave out answers "
             "(--answer) or use (--rows-only)."
         )
     places = folder_paths("answers", answers)
