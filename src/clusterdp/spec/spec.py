@@ -129,7 +129,7 @@ class ReleaseSpec:
             check_exact(layout, question.space, question.mechanism)
             if question.mechanism.is_answer and self.answers is None:
                 raise ParameterError(
-                    "totals of groups without rows answer a follow-up to a release; publish rows too"
+                    "totals of groups without rows answer a follow-up; publish rows too"
                 )
         if self.clusters.probs(layout) is not None and not self.terms.releases_rows:
             raise ParameterError(
