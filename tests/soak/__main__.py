@@ -18,6 +18,7 @@ from soak import (
     designs,
     executors,
     kills,
+    later,
     malformed,
     outages,
     postgres,
@@ -104,6 +105,7 @@ def _kills() -> list[Line]:
     return [
         kills.run_kills(100, 1_000_000, _generator(), _folder(), told),
         writes.run_write_kills(200, 20_000, _generator(), _folder(), told),
+        later.run_later_kills(200, 20_000, _generator(), _folder(), told),
     ]
 
 
@@ -125,6 +127,12 @@ def _races() -> list[Line]:
     with postgres.running_server() as server:
         where = server.new_database("race")
         lines.append(races.run_race(where, "PostgreSQL", 32, 10, _folder()))
+        for kind in ("answer", "batch"):
+            place = _folder()
+            stores = {"SQLite": str(place / "b.db"), "PostgreSQL": server.new_database(kind)}
+            for store, where in stores.items():
+                begun = later.Beginning.make(_folder(), where, 5000)
+                lines.append(later.run_later_race(kind, store, begun, 16))
     return lines
 
 

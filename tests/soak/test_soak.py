@@ -16,6 +16,7 @@ import pytest
 from soak.closings import run_closings
 from soak.executors import run_executor_kills
 from soak.kills import run_kills
+from soak.later import Beginning, run_later_kills, run_later_race
 from soak.outages import run_database_outages, run_disk_outages, run_permission_outages
 from soak.races import run_race
 from soak.scaling import ROWS, Measured, as_guide, as_table, run_scaling
@@ -67,6 +68,22 @@ def test_killed_and_resumed_in_a_store(
 @pytest.mark.store
 def test_a_race_for_a_place_in_a_store(store_server: s3.Server, tmp_path: Path) -> None:
     line = run_store_race(1, 2, tmp_path, store_server)
+    assert line.passed, line
+
+
+@pytest.mark.slow
+def test_answers_and_batches_killed_at_writes(rng: np.random.Generator, tmp_path: Path) -> None:
+    line = run_later_kills(4, 3000, rng, tmp_path)
+    assert line.passed, line
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", ["answer", "batch"])
+def test_of_owners_at_once_one_answers_or_continues_in_postgresql(
+    kind: str, postgres: Server, tmp_path: Path
+) -> None:
+    begun = Beginning.make(tmp_path, postgres.new_database(f"later_{kind}"), 3000)
+    line = run_later_race(kind, "PostgreSQL", begun, 3)
     assert line.passed, line
 
 
