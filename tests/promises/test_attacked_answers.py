@@ -72,6 +72,15 @@ def test_other_people_in_a_table_of_the_same_sizes_are_rejected(experiment: Expe
     experiment.answer()
 
 
+def test_a_release_that_was_moved_has_to_be_named(experiment: Experiment) -> None:
+    experiment.ask()
+    moved = experiment.published.rename(experiment.folder / "moved")
+    with pytest.raises(ClusterDPError, match=r"is not at .*published any more.*\(release="):
+        experiment.answer()
+    assert experiment.spent() == 2.0
+    experiment.answer(release=moved)
+
+
 def test_a_dry_run_finishes_nothing(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from clusterdp.owner.publish import Published, folder_writer, run_resume
 from clusterdp.releasing.prepare import open_engine
 from clusterdp.sources.source import FRAME
 from clusterdp.spec.parse import parse
+from clusterdp.storage.reading import open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +124,13 @@ def _answer(
 ) -> Published | None:
     record = release_of(job.ledger, job.followup)
     options = job.options(record)
-    task = AnswerTask.read(job.followup, job.release or record.folder or "", options)
+    place = job.release or record.folder or ""
+    if job.release is None and not open_folder(place).exists():
+        raise LedgerError(
+            f"release {record.release_id}, which the follow-up is about, is not at {place} any "
+            "more. Nothing was spent. Fix: give its folder (release=..., --release)"
+        )
+    task = AnswerTask.read(job.followup, place, options)
     refuse_answered(job.ledger.releases(), task.answers.release, task.answers.followup)
     source = job.source if job.source is not None else options.get("input")
     if source is None or (isinstance(source, str) and source == FRAME):
