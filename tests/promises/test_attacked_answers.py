@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from clusterdp.owner.answering import AnswerPreview
+
 
 @pytest.fixture
 def experiment(tmp_path: Path, rng: np.random.Generator) -> Experiment:
@@ -100,6 +102,33 @@ def test_a_dry_run_finishes_nothing(
     assert not (experiment.folder / "answer").exists()
     assert experiment.answer(epsilon=3).folder
     assert experiment.spent() == 2.5
+
+
+def test_a_followup_that_changes_after_the_preview_is_answered_as_it_was_shown(
+    experiment: Experiment,
+) -> None:
+    """An analyst who can write the follow-up cannot exchange it while the owner reads what it costs."""
+    asked = experiment.ask()
+    experiment.ask("other", by="region")
+    shown: list[dict[str, Any]] = []
+
+    def exchange(preview: AnswerPreview) -> None:
+        shown.append(preview.content)
+        shutil.rmtree(experiment.folder / "followup")
+        shutil.move(experiment.folder / "other", experiment.folder / "followup")
+
+    job = AnswerJob(
+        followup=str(experiment.folder / "followup"),
+        epsilon=0.5,
+        out=str(experiment.folder / "answer"),
+        ledger=experiment.ledger,
+    )
+    run_answer(job, show=exchange)
+    answer = cdp.read_release(experiment.folder / "answer")
+    assert answer.answers is not None
+    (breakdown,) = answer.layout.breakdowns
+    assert [shown[0]["followup"], shown[0]["dimensions"]] == [answer.answers.followup, ["tier"]]
+    assert breakdown.columns == asked.followup.dimensions[0] == ("tier",)
 
 
 def test_what_was_withdrawn_is_not_answered(
