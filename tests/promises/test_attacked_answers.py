@@ -107,7 +107,7 @@ def test_a_dry_run_finishes_nothing(
 def test_a_followup_that_changes_after_the_preview_is_answered_as_it_was_shown(
     experiment: Experiment,
 ) -> None:
-    """An analyst who can write the follow-up cannot exchange it while the owner reads what it costs."""
+    """An analyst who can write it cannot exchange it while the owner reads what it costs."""
     asked = experiment.ask()
     experiment.ask("other", by="region")
     shown: list[dict[str, Any]] = []

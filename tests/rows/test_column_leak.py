@@ -9,9 +9,7 @@ import polars as pl
 import pytest
 
 from clusterdp.rows.leaks import (
-    ROWS_PER_VALUE,
     ValueCounter,
-    column_reveals_outcome,
     counts_reveal_outcome,
     leak_notice,
     n_bins,
@@ -28,9 +26,7 @@ def judge(values: IntArray, outcomes: IntArray) -> bool:
     """The judgement of a column whose values are small integers."""
     counts = np.zeros((values.max() + 1, outcomes.max() + 1), dtype=np.int64)
     np.add.at(counts, (values, outcomes), 1)
-    shared = counts.sum(axis=1) >= ROWS_PER_VALUE
-    n_right = int(counts[shared].max(axis=1, initial=0).sum())
-    return column_reveals_outcome(counts[shared].sum(axis=0), counts[~shared].sum(axis=0), n_right)
+    return counts_reveal_outcome(counts)
 
 
 def add_in_batches(values: IntArray, outcomes: IntArray, most: int) -> ValueCounter:
@@ -107,6 +103,26 @@ def test_of_many_values_all_rows_of_some_are_counted(rng: np.random.Generator) -
 def test_no_rows_have_no_values() -> None:
     _, values, counts = ValueCounter(3, 9).counted()
     assert (len(values), counts.shape) == (0, (0, 3))
+
+
+def test_columns_of_any_shape_that_show_nothing_pass_silently(rng: np.random.Generator) -> None:
+    """A false alarm is rarer than one in 10^5 tables, of any size, with values rare or common."""
+    for _ in range(500):
+        n_rows = int(10 ** rng.uniform(1, 3.5))
+        shares = [
+            rng.dirichlet(np.full(rng.integers(2, 60), 10.0 ** rng.integers(-1, 2))) for _ in "12"
+        ]
+        values, outcomes = (rng.choice(len(one), n_rows, p=one) for one in shares)
+        assert not judge(values, outcomes)
+
+
+def test_a_column_that_follows_from_outcomes_reveals_a_part(rng: np.random.Generator) -> None:
+    """Which of 30 outcomes it was is mostly unknown, and that it was one of the first is known."""
+    outcomes = rng.integers(0, 30, N_ROWS)
+    assert judge((outcomes < 10).astype(np.int64), outcomes)
+    nearly = np.where(rng.random(N_ROWS) < 0.97, outcomes < 10, outcomes >= 10).astype(np.int64)
+    assert judge(nearly, outcomes)
+    assert not judge(rng.permutation(nearly), outcomes)
 
 
 def test_the_threshold_is_a_tenth_of_the_wrong_guesses() -> None:
