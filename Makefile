@@ -57,8 +57,7 @@ bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes a
 	$(BIN)/python -m bench.attrition
 	$(BIN)/python -m bench.release_coverage
 	$(BIN)/python -m bench.question_coverage
-	$(BIN)/python -m bench.folder_coverage
-	$(BIN)/python -m bench.followup_coverage
+	$(BIN)/python -m bench.after_release
 
 bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios, complier effects and many segments cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md, docs/studies/many_segments.md; how often decisions are wrong: docs/studies/decisions.md. Half an hour.
 	$(BIN)/python -m bench.metric_coverage

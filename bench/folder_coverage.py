@@ -1,16 +1,12 @@
 """Do 95% intervals of three folders together cover, each of another size and ε?
 
-    make bench-coverage
-
 Every experiment draws units of three folders that differ in level and in effect, releases each
 folder at an ε of its own, with totals next to rows, and estimates them together. The true effect is
-that of the folders, by their units. Prints how many intervals cover, by metric and segment, the
-goal next to it.
+that of the folders, by their units. `bench/after_release.py` repeats it.
 """
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
@@ -79,22 +75,3 @@ def experiment(
         is_near = bool(abs(one.effect - true) <= sampled)
         covered[one.of.metric, one.of.label] = low <= true <= high, is_near
     return covered
-
-
-def main() -> None:
-    """Many experiments."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--experiments", type=int, default=2000)
-    given = parser.parse_args()
-    rng = np.random.default_rng()
-    found = [experiment(rng) for _ in range(given.experiments)]
-    print(
-        f"{given.experiments} experiments of three folders (goal: {GOAL[0]:.1%} to {GOAL[1]:.1%})"
-    )
-    for key in found[0]:
-        rates = np.mean([one[key] for one in found], axis=0)
-        print(f"  {', '.join(key):24s} {rates[0]:.1%}; without privacy noise {rates[1]:.1%}")
-
-
-if __name__ == "__main__":
-    main()
