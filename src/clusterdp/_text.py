@@ -11,7 +11,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+# What stands in place of a number that is not known.
+NOTHING = "–"
+# With more decimals than this a number is shown in powers of ten.
+_MOST_DECIMALS = 9
 
 # Control characters, what cannot be seen or reorders its neighbours, halves of pairs, and what
 # breaks lines.
@@ -118,3 +123,50 @@ def exact(number: float) -> Fraction:
 def shortest_decimal(number: float) -> str:
     """The shortest decimal, without a trailing `.0`."""
     return repr(float(number)).removesuffix(".0")
+
+
+def to_decimals(std_errors: Iterable[float]) -> Callable[[float | None], str]:
+    """How the numbers of a metric are shown: to two digits of the smallest standard error."""
+    errors = [error for error in std_errors if error > 0]
+    decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 4
+
+    def show(number: float | None) -> str:
+        if number is None or math.isnan(number):
+            return NOTHING
+        if math.isinf(number):
+            return "∞" if number > 0 else "-∞"
+        return f"{number:z,.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
+
+    return show
+
+
+def effect_text(effect: float, std_error: float, *, is_share: bool) -> str:
+    """An effect in a sentence, to two digits of its standard error: `+3.95 pp`."""
+    factor, unit = (100.0, " pp") if is_share else (1.0, "")
+    text = to_decimals([factor * std_error])(factor * effect)
+    return f"{'' if text.startswith('-') else '+'}{text}{unit}"
+
+
+def mean_text(mean: float, std_error: float, *, is_share: bool) -> str:
+    """The mean of an arm in a sentence: `28.72%`."""
+    factor, unit = (100.0, "%") if is_share else (1.0, "")
+    return f"{to_decimals([factor * std_error])(factor * mean)}{unit}"
+
+
+def limits_text(limits: tuple[float, float], show: Callable[[float | None], str]) -> str:
+    """Two limits in brackets."""
+    low, high = limits
+    return NOTHING if math.isnan(low) else f"[{show(low)}, {show(high)}]"
+
+
+def p_value_text(p_value: float) -> str:
+    """A p-value to four decimals."""
+    if math.isnan(p_value):
+        return NOTHING
+    return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"
+
+
+def p_text(p_value: float) -> str:
+    """The same in a sentence: `p = 0.0213`, `p < 0.0001`."""
+    text = p_value_text(p_value)
+    return f"p {text[0]} {text[1:]}" if text.startswith("<") else f"p = {text}"

@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp._text import p_text
 from clusterdp.document.text import aligned
-from clusterdp.estimation.effects.effect import EffectTarget, p_text, short_label
+from clusterdp.estimation.effects.effect import EffectTarget, short_label
 from clusterdp.estimation.metrics.observed import ATTRITION_LEVEL, attrition_notes
 from clusterdp.estimation.report import sentences
 from clusterdp.outcomes.declaration import declare

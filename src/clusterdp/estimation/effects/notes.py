@@ -12,17 +12,9 @@ from enum import IntEnum
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
-from clusterdp._text import counted
+from clusterdp._text import counted, effect_text, mean_text, p_text
 from clusterdp.cells.layout import Layout
-from clusterdp.estimation.effects.effect import (
-    FAR,
-    FEW_UNITS,
-    Effect,
-    effect_text,
-    mean_text,
-    p_text,
-    segment_label,
-)
+from clusterdp.estimation.effects.effect import FAR, FEW_UNITS, Effect, segment_label
 from clusterdp.estimation.effects.intervals import Scale, scale_name, two_sided
 from clusterdp.estimation.effects.looks import Look
 

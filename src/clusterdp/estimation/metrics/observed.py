@@ -33,8 +33,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from clusterdp._text import p_text
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import Effect, EffectTarget, p_text
+from clusterdp.estimation.effects.effect import Effect, EffectTarget
 from clusterdp.estimation.effects.findings import AttritionBounds
 from clusterdp.estimation.effects.intervals import quantile
 from clusterdp.estimation.effects.notes import Note, Weight

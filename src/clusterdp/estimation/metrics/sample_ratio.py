@@ -32,16 +32,10 @@ from typing import Any
 import numpy as np
 
 from clusterdp._arrays import FloatArray, IntArray
-from clusterdp._text import counted
+from clusterdp._text import counted, effect_text, p_text
 from clusterdp.cells.layout import Layout
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.effects.effect import (
-    FEW_UNITS,
-    Effect,
-    Estimator,
-    effect_text,
-    p_text,
-)
+from clusterdp.estimation.effects.effect import FEW_UNITS, Effect, Estimator
 from clusterdp.estimation.effects.intervals import two_sided
 from clusterdp.estimation.effects.notes import ALARM_LEVEL, Note, Weight
 from clusterdp.estimation.means.weights import log_choose

@@ -5,13 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from clusterdp._text import counted, plural
-from clusterdp.estimation.effects.effect import (
-    NOTHING,
-    Effect,
-    p_text,
-    plain_label,
-)
+from clusterdp._text import NOTHING, counted, p_text, plural
+from clusterdp.estimation.effects.effect import Effect, plain_label
 from clusterdp.estimation.effects.findings import AttritionBounds, Findings, SegmentTest
 from clusterdp.estimation.effects.margins import MarginVerdict
 from clusterdp.estimation.effects.shrinkage import MANY_SEGMENTS

@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from clusterdp._text import shortest_decimal
+from clusterdp._text import NOTHING, limits_text, p_value_text, shortest_decimal, to_decimals
 from clusterdp.document.scales import Interval
 from clusterdp.document.text import Column
 from clusterdp.estimation.effects.effect import (
-    NOTHING,
     Effect,
     Segment,
-    limits_text,
-    p_value_text,
     plain_label,
     segment_label,
-    to_decimals,
 )
 from clusterdp.estimation.effects.findings import ArmDistribution, Findings, SegmentTest
 from clusterdp.estimation.effects.intervals import Scale, scale_name, within
