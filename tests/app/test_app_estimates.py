@@ -79,6 +79,7 @@ def estimated(page: Page, place: Path) -> None:
     page.get_by_role("heading", name="Effect of treated on visit and order").wait_for()
 
 
+@pytest.mark.slow
 def test_an_estimate_from_the_folder_to_what_is_saved(
     visit: Visit, place: Path, tmp_path: Path
 ) -> None:
@@ -228,6 +229,7 @@ def test_it_works_by_keyboard(visit: Visit, place: Path) -> None:
     page.get_by_role("heading", name="Effect of treated").wait_for()
 
 
+@pytest.mark.slow
 def test_pages_fit_and_are_accessible(visit: Visit, place: Path) -> None:
     page = visit.page
     open_folder(page, place)

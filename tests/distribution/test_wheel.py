@@ -90,6 +90,7 @@ def test_the_wheel_releases_and_estimates(table: pl.DataFrame, tmp_path: Path) -
     names = zipfile.ZipFile(wheel).namelist()
     assert {"clusterdp/py.typed", "clusterdp/studies/youtube_top50.csv"} <= set(names)
     assert {
+        "clusterdp/app/templates/app.js",
         "clusterdp/planning/templates/plan.html",
         "clusterdp/document/templates/base.html",
     } <= set(names)
