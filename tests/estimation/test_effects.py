@@ -313,8 +313,13 @@ def test_lift_is_fiellers() -> None:
 
 def test_lift_is_cut_to_what_is_possible() -> None:
     """Nothing falls by more than all of it."""
-    effect = replace(an_effect(-1.2, 0.02, 0.5, 0.01), possible=(0.0, 1.0))
-    assert effect.lift() == (-1.0, -1.0, -1.0)
+    effect = replace(an_effect(-0.505, 0.02, 0.5, 0.01), possible=(0.0, 1.0))
+    lift = effect.lift()
+    assert lift is not None
+    assert lift[:2] == (-1.0, -1.0)
+    assert -1 < lift[2] < -0.9
+    # What is far below all of it is no effect at all.
+    assert replace(an_effect(-1.2, 0.02, 0.5, 0.01), possible=(0.0, 1.0)).lift() is None
 
 
 def test_lift_without_bounds_is_not_told() -> None:

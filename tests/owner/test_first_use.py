@@ -143,7 +143,7 @@ class TestAssumptions:
         assert said in (tmp_path / "plan.lock").read_text()
 
     def test_a_small_effect_asks_for_a_baseline_once(self, table: pl.DataFrame) -> None:
-        with pytest.raises(cdp.ParameterError, match=r"mde=0.001 .*with --baseline"):
+        with pytest.raises(cdp.ParameterError, match=r"mde=0.001 .*what you expect: --baseline"):
             cdp.plan(table, **NAMES, mde=0.001)
         with pytest.raises(cdp.ParameterError, match="Plan for a larger effect") as caught:
             cdp.plan(table, **NAMES, mde=0.001, baseline="mean:1,std:1")
