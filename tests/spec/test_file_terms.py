@@ -40,8 +40,8 @@ SAID = {
         "no column 'a' to use as outcome. Did you mean 'b'?",
     ),
     "how often it is observed": (
-        "Give what you expect: baseline={'score_observed': 0.8} (--baseline score_observed=0.8)",
-        "Give what you expect: observed = 0.8 of score under [outcomes]",
+        "Give what you expect: baseline={'score_observed': 0.8} (--baseline score_observed=0.8).",
+        "Give what you expect: observed = 0.8 of score under [outcomes].",
     ),
     "a command": (
         "Resume with: clusterdp release --resume a --ledger b.db",

@@ -152,8 +152,7 @@ def _observed_note(outcome: str) -> str:
     name = f"{outcome}{OBSERVED}"
     return (
         f"{outcome} is assumed to be observed for {_MOST_OBSERVED:.0%} of units. Give the share "
-        f"that you expect: observed = 0.8 for {outcome} in the experiment file, or "
-        f"--baseline {name}=0.8"
+        f"that you expect: baseline={{'{name}': 0.8}} (--baseline {name}=0.8)."
     )
 
 
