@@ -195,7 +195,7 @@ def test_looks_are_at_units_that_are_asked() -> None:
     assert after.spec.mechanisms[1] == PILOTS[1]
     assert after.spec.questions[1].expected is None
     assert any("rounds is clipped" in note for note in after.found)
-    assert any("spend was clipped" in note for note in after.found)
+    assert any("spend is clipped" in note for note in after.found)
     # A run that is resumed recalls all of them, draws nothing, and follows them alike.
     (kept,) = journal.pilots
     assert set(unpack_entry(kept)[0]) == {"0", "2"}

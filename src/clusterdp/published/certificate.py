@@ -93,7 +93,7 @@ def _summary(view: FolderView, sealed: str, enumerated: str) -> Section:
     numbers = [
         ("privacy budget (ε)", rounded_up(stated.epsilon)),
         *([("δ", rounded_up(stated.delta))] if stated.delta else []),
-        *([("how sure an undecided person can become", f"at most {stated.at_most}")] if stated.at_most else []),
+        *([("sure, if undecided before", f"at most {stated.at_most}")] if stated.at_most else []),
         (about.units, f"{manifest.n_units:,}"),
     ]
     facts = [
