@@ -52,7 +52,7 @@ bench-pilot: .venv/dev ## What pilots and noisy counts cost, and what they find:
 	$(BIN)/python -m bench.pilot
 	$(BIN)/python -m bench.learned_priors
 
-bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/studies/coverage.md, docs/studies/attrition.md, docs/studies/release_coverage.md. Two hours a run, and the next run goes on.
+bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/studies/coverage.md, docs/studies/attrition.md, docs/studies/release_coverage.md, docs/studies/after_release.md. Two hours a run, and the next run goes on.
 	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.attrition
 	$(BIN)/python -m bench.release_coverage
