@@ -28,7 +28,7 @@ from clusterdp.estimation.effects.findings import (
     with_families,
 )
 from clusterdp.estimation.effects.intervals import SCALES, Scale, check_level, quantile
-from clusterdp.estimation.effects.looks import nominal_level, parse_look
+from clusterdp.estimation.effects.looks import Look, nominal_level, parse_look
 from clusterdp.estimation.effects.margins import margin_verdicts, read_margins
 from clusterdp.estimation.effects.notes import (
     Note,
@@ -222,32 +222,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     )
     request = folders.request
     ratio_notes = folders.share_notes(shares)
-    estimators = parse_metrics(metrics, [question.space for question in release.questions])
-    if release.units is not None:
-        found = _from_rows(folders, estimators)
-    elif use == "rows" or metrics is not None or request.is_of_rows:
-        raise ParameterError(
-            f"{release.mechanism_names} publishes no rows, only overall effects. Fix: leave out "
-            "metrics, arms, use, segments, by, adjust, exposure and fold."
-        )
-    else:
-        from clusterdp.estimation.without_rows import statistics_effects  # few releases have none
-
-        found = statistics_effects(release, request)
-    ranges = dict(found.ranges)
-    # Overall ones, those in segments, and differences between segments.
-    found.effects.sort(key=lambda one: (bool(one.of.segment), one.of.against is not None))
-    shrunken = dict(found.shrunken)
-    effects = [
-        replace(
-            one,
-            possible=ranges.get(one.of.metric),
-            is_share=one.of.metric in found.shares,
-            shrunken=shrunken.get(one.of),
-            look=which,
-        )
-        for one in found.effects
-    ]
+    found = _find(folders, metrics, rows_only=use == "rows")
+    effects = _shown(found, which)
     found.check("Allowed values", range_notes(effects), passed="all means are possible")
     notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     shown = set(found.outcomes)
@@ -281,6 +257,42 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             *segment_size_check(effects, release.provenance.unit),
         ),
     )
+
+
+def _find(folders: ReadFolders, metrics: Any, *, rows_only: bool) -> MetricFindings:
+    """Effects on every metric, from rows or, where none are published, from statistics.
+
+    Raises:
+        ParameterError: If rows are needed, and none are published.
+    """
+    release = folders.releases[0]
+    estimators = parse_metrics(metrics, [question.space for question in release.questions])
+    if release.units is not None:
+        return _from_rows(folders, estimators)
+    if rows_only or metrics is not None or folders.request.is_of_rows:
+        raise ParameterError(
+            f"{release.mechanism_names} publishes no rows, only overall effects. Fix: leave out "
+            "metrics, arms, use, segments, by, adjust, exposure and fold."
+        )
+    from clusterdp.estimation.without_rows import statistics_effects  # few releases have none
+
+    return statistics_effects(release, folders.request)
+
+
+def _shown(found: MetricFindings, look: Look | None) -> list[Effect]:
+    """Effects with what follows from all of them: overall, in segments, then their differences."""
+    found.effects.sort(key=lambda one: (bool(one.of.segment), one.of.against is not None))
+    ranges, shrunken = dict(found.ranges), dict(found.shrunken)
+    return [
+        replace(
+            one,
+            possible=ranges.get(one.of.metric),
+            is_share=one.of.metric in found.shares,
+            shrunken=shrunken.get(one.of),
+            look=look,
+        )
+        for one in found.effects
+    ]
 
 
 def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:
