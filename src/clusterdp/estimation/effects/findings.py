@@ -125,6 +125,7 @@ class ArmDistribution(NamedTuple):
         shares: The estimates; axes `[value]`.
         low: Lower limits; axes `[value]`.
         high: Upper limits; axes `[value]`.
+        is_likelihood: Whether they are by maximum likelihood.
     """
 
     outcome: str
@@ -134,6 +135,7 @@ class ArmDistribution(NamedTuple):
     shares: FloatArray
     low: FloatArray
     high: FloatArray
+    is_likelihood: bool = False
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One plain row per value."""
@@ -146,6 +148,7 @@ class ArmDistribution(NamedTuple):
                 "share": float(share),
                 "ci_low": float(low),
                 "ci_high": float(high),
+                "method": "maximum likelihood" if self.is_likelihood else "unbiased, made monotone",
             }
             for value, share, low, high in zip(
                 self.values, self.shares, self.low, self.high, strict=True

@@ -49,6 +49,7 @@ from clusterdp.estimation.effects.effect import FEW_UNITS, Effect
 from clusterdp.estimation.effects.intervals import ArmPair, ArmValue, EffectInterval
 from clusterdp.estimation.effects.notes import Note
 from clusterdp.estimation.means.functions import CategoryFunction, channel_priors
+from clusterdp.estimation.means.likelihood import ShareLikelihood, UnbiasedShares
 from clusterdp.estimation.means.responses import CellMoments, ResponseValues, read_answers
 from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.weights import CellWeights, arm_variances
@@ -68,12 +69,15 @@ class ArmEstimates(NamedTuple):
         sampling: Their estimated variances of sampling; they can be negative by chance.
         privacy: Their estimated variances of privacy.
         degrees: Degrees of freedom of the variances; infinite where there are many units.
+        likelihood: The means by maximum likelihood; None unless they are shares that are more
+            precise by it.
     """
 
     means: FloatArray
     sampling: FloatArray
     privacy: FloatArray
     degrees: float
+    likelihood: ShareLikelihood | None = None
 
     def minus(self, other: ArmEstimates) -> ArmEstimates:
         """Differences to the means of another arm, which are independent."""
@@ -140,6 +144,35 @@ class ArmComparison:
             privacy=np.array([one.privacy[place] for one in every]),
             degrees=degrees if min(degrees, n_units) < FEW_UNITS else math.inf,
         )
+
+    def add_likelihoods(self, rows: QuestionRows, functions: Sequence[CategoryFunction]) -> None:
+        """Add the likelihood to the means of arms that gain by it.
+
+        Only rows of one channel have one, where units were assigned and are known one by one.
+
+        Args:
+            rows: The rows of the question.
+            functions: The functions whose means they are, each 0 or 1.
+        """
+        part, channel = self.parts[0], rows.question.channel
+        is_plain = part.factors is None and part.whole.rows.profiles.assigned is None
+        if channel is None or rows.folders or not is_plain or len(channel.possible()) > 1:
+            return
+        inside, transition = np.array([one.values > 0.5 for one in functions]), channel.transition()
+        decoded = [one.whole.decoded.outputs for one in self.parts]
+        read = np.array([one.values[0] + one.middle for one in decoded])
+
+        def with_likelihood(place: int, estimates: ArmEstimates | None) -> ArmEstimates | None:
+            if estimates is None:
+                return None
+            counts = part.arm_responses(self.pair[place], self.weights.of_units()[:, place])
+            saved = np.array([one.found.saved_share[place] for one in self.means])
+            unbiased = UnbiasedShares(read, estimates.means, estimates.variances, saved)
+            found = ShareLikelihood(counts, transition[0], inside, unbiased)
+            is_used = found.is_used(is_designed=rows.question.mechanism.designs_rows)
+            return estimates._replace(likelihood=found) if is_used else estimates
+
+        self.control, self.treated = map(with_likelihood, (0, 1), (self.control, self.treated))
 
     def effect(self, value: float, sampling: float, privacy: float, **others: Any) -> Effect:
         """An effect of the treatment, from its number and the parts of its variance."""

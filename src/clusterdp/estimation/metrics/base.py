@@ -287,6 +287,23 @@ class SegmentData:
         self.is_true_cluster = whole.request.inversion.column in dict(segment)
         self.factors = whole.request.inversion.factors(segment)
 
+    def arm_responses(self, arm: int, weights: FloatArray) -> FloatArray:
+        """The responses of an arm's units that were asked, by output; axes `[output]`.
+
+        Scaled to as many units as would show as much if all had the same weight (Kish).
+
+        Args:
+            arm: The index of the arm.
+            weights: What its units count in each cluster; axes `[cluster]`.
+        """
+        profiles, n_outputs = self.whole.rows.profiles, self.whole.decoded.outputs.values.shape[-1]
+        entries, responses, n_units = self._counted
+        used = (profiles.arms[entries] == arm) & (responses < n_outputs)
+        each, counts = weights[profiles.clusters[entries[used]]], n_units[used]
+        summed = np.bincount(responses[used], each * counts, n_outputs)
+        squared = float((each**2 * counts).sum())
+        return np.asarray(summed * (summed.sum() / squared if squared else 0.0))
+
     def pair_means(self, arms: list[int], weights: CellWeights) -> ArmPairMeans:
         """The means of two arms, cells weighed as given."""
         profiles, calibration = self.profiles, self.whole.calibration

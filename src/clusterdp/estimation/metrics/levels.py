@@ -53,6 +53,7 @@ from clusterdp.estimation.effects.findings import ArmDistribution
 from clusterdp.estimation.effects.intervals import ArmPair, Limits, quantile, within
 from clusterdp.estimation.effects.notes import Note, Weight
 from clusterdp.estimation.means.functions import CategoryFunction, question_of, take_call
+from clusterdp.estimation.means.likelihood import likelihood_notes
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.outcomes.categories import Categories
@@ -110,25 +111,25 @@ class ArmLevels:
     Attributes:
         levels: The levels.
         arm: Estimates of S_k for each level but the first.
-        tails: S_0 = 1, S_1, …, and 0 after the last, made monotone: the more exact estimates are
-            moved less. Axes `[level + 1]`.
+        likelihood: The same by maximum likelihood; None where that is not used.
+        tails: S_0 = 1, S_1, …, and 0 after the last: the most likely shares; or the unbiased ones
+            made monotone, the more exact estimates moved less. Axes `[level + 1]`.
     """
 
     def __init__(self, levels: Levels, arm: ArmEstimates) -> None:
-        from scipy.optimize import isotonic_regression
-
-        self.levels, self.arm = levels, arm
-        variances = arm.variances
-        weights = 1 / np.maximum(variances, _LEAST_WEIGHT * variances.max() + _TINY)
-        shares = isotonic_regression(arm.means, weights=weights, increasing=False).x
+        self.levels, self.arm, self.likelihood = levels, arm, arm.likelihood
+        shares = _monotone(arm) if arm.likelihood is None else arm.likelihood.shares
         self.tails = np.concatenate([[1.0], np.clip(shares, 0.0, 1.0), [0.0]])
 
     def limits(self, level: float) -> tuple[FloatArray, FloatArray]:
         """Confidence limits of each of `tails`, between 0 and 1; not monotone by themselves."""
-        reach = quantile(level, self.arm.degrees) * np.sqrt(self.arm.variances)
-        means = np.clip(self.arm.means, 0.0, 1.0)
-        low = np.clip(self.arm.means - reach, 0.0, means)
-        high = np.clip(self.arm.means + reach, means, 1.0)
+        errors = quantile(level, self.arm.degrees) * np.sqrt(self.arm.variances)
+        if self.likelihood is None:
+            means = np.clip(self.arm.means, 0.0, 1.0)
+            low = np.clip(self.arm.means - errors, 0.0, means)
+            high = np.clip(self.arm.means + errors, means, 1.0)
+        else:
+            low, high = self.likelihood.intervals(self.arm.means, errors, level)
         return np.concatenate([[1.0], low, [0.0]]), np.concatenate([[1.0], high, [0.0]])
 
     def distribution(self, arm: Any, segment: Segment, level: float) -> ArmDistribution:
@@ -152,7 +153,17 @@ class ArmLevels:
             shares=shares,
             low=np.minimum(lower, shares),
             high=np.maximum(upper, shares),
+            is_likelihood=self.likelihood is not None,
         )
+
+
+def _monotone(arm: ArmEstimates) -> FloatArray:
+    """The nearest monotone shares."""
+    from scipy.optimize import isotonic_regression
+
+    variances = arm.variances
+    weights = 1 / np.maximum(variances, _LEAST_WEIGHT * variances.max() + _TINY)
+    return np.asarray(isotonic_regression(arm.means, weights=weights, increasing=False).x)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,14 +192,17 @@ class DistributionEstimator:
         """The distributions, overall and in every segment; there are no effects on them."""
         rows = questions[self.question]
         data = rows.read(*self.levels.functions)
-        found = {}
+        found: dict[tuple[Any, Segment], ArmDistribution] = {}
         for one in compared_arms(data, self.levels.outcome):
+            one.add_likelihoods(rows, self.levels.functions)
             for arm, estimates in ((one.of.control, one.control), (one.of.arm, one.treated)):
                 key = (arm, one.of.segment)
                 if estimates is not None and key not in found:
                     arm_levels = ArmLevels(self.levels, estimates)
                     found[key] = arm_levels.distribution(*key, rows.request.level)
         notes = rows.noise_notes(self.name, [one.decoded for one in data])
+        n_likely = sum(one.is_likelihood for one in found.values())
+        notes.extend(likelihood_notes(self.name, n_likely, len(found)))
         return MetricFindings(
             notes=notes, distributions=list(found.values()), outcomes=[self.levels.outcome]
         )

@@ -40,6 +40,11 @@ from clusterdp._text import exact, shortest_decimal
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.intervals import EffectInterval, Limits, quantile
 from clusterdp.estimation.means.functions import question_of, take_call
+from clusterdp.estimation.means.likelihood import (
+    LIKELIHOOD_REACH,
+    UNBIASED_REACH,
+    likelihood_notes,
+)
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.estimation.metrics.levels import ArmLevels, Levels
@@ -204,23 +209,34 @@ class ArmQuantile(NamedTuple):
 
         Between two levels of a number there are many values, and 31 of them stand for all.
         """
-        from scipy.special import ndtri, stdtr
-
         levels, estimates, rest = self.arm.levels, self.arm.arm, 1 - self.share
         shares = np.concatenate([[1.0], estimates.means, [0.0]])
         errors = np.concatenate([[0.0], np.sqrt(estimates.variances), [0.0]])
-        at_least = _needed(rest - shares[:-1], errors[:-1])
-        above = _needed(shares[1:] - rest, errors[1:])
+        at_least = self._as_normal(_needed(rest - shares[:-1], errors[:-1]))
+        above = self._as_normal(_needed(shares[1:] - rest, errors[1:]))
+        if (likelihood := self.arm.likelihood) is not None:
+            far = likelihood.distances(np.full_like(likelihood.shares, rest)) / LIKELIHOOD_REACH
+            is_below = likelihood.shares < rest
+            at_least[1:] = np.maximum(at_least[1:], np.where(is_below, far, 0.0))
+            above[:-1] = np.maximum(above[:-1], np.where(is_below, 0.0, far))
         places = np.flatnonzero(~levels.divided)
         neighbor = np.maximum(at_least[places], above[places + 1])
         values, needed = _between(levels, shares, errors, rest, places)
+        needed = self._as_normal(needed)
         found = np.concatenate([np.maximum(at_least, above), np.maximum(neighbor, needed).ravel()])
-        if math.isfinite(estimates.degrees):  # of a normal number that is exceeded as rarely
-            found = -ndtri(stdtr(estimates.degrees, -found))
         return Reaches(
             np.concatenate([levels.values, values.ravel(), self.bounds]),
             np.concatenate([found, [0.0, 0.0]]),
         )
+
+    def _as_normal(self, errors: FloatArray) -> FloatArray:
+        """Standard errors off, as those of a normal number that is exceeded as rarely."""
+        from scipy.special import ndtri, stdtr
+
+        if self.arm.likelihood is not None:
+            errors = errors / UNBIASED_REACH
+        degrees = self.arm.arm.degrees
+        return errors if math.isinf(degrees) else np.asarray(-ndtri(stdtr(degrees, -errors)))
 
     def _kept(self, low: FloatArray, high: FloatArray) -> FloatArray:
         """Values that limits of tail shares do not reject, the least and the largest among them."""
@@ -282,10 +298,15 @@ class QuantileEstimator:
 
         rows = questions[self.question]
         data = rows.read(*self.levels.functions)
-        arms = compared_arms(data, self.name)
+        arms = list(compared_arms(data, self.name))
+        for one in arms:
+            one.add_likelihoods(rows, self.levels.functions)
         effects = [one.composed_effect(compose, QuantilePair) for one in arms]
         found = MetricFindings(effects=effects, notes=rows.means_alone_notes(self.name))
         found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
+        estimates = [each for one in arms for each in (one.control, one.treated) if each]
+        n_likely = sum(one.likelihood is not None for one in estimates)
+        found.notes.extend(likelihood_notes(self.name, n_likely, len(estimates)))
         found.describe(self.name, self.levels.values)
         found.outcomes.append(self.levels.outcome)
         return found

@@ -374,7 +374,10 @@ def distribution_tables(
             )
             for at, value in enumerate(arms[0].values)
         ]
-        header = (plain_label(outcome), *(arm_label(estimate, one.arm) for one in arms))
+        names = (
+            f"{arm_label(estimate, one.arm)}{', ML' if one.is_likelihood else ''}" for one in arms
+        )
+        header = (plain_label(outcome), *names)
         tables.append((plain_label(segment_label(segment)), [header, *rows]))
     return tables
 
