@@ -154,11 +154,11 @@ class ArmComparison:
             rows: The rows of the question.
             functions: The functions whose means they are, each 0 or 1.
         """
-        part, channel = self.parts[0], rows.question.channel
+        part, transition = self.parts[0], _only_channel(rows.folders or (rows,))
         is_plain = part.factors is None and part.whole.rows.profiles.assigned is None
-        if channel is None or rows.folders or not is_plain or len(channel.possible()) > 1:
+        if transition is None or not is_plain:
             return
-        inside, transition = np.array([one.values > 0.5 for one in functions]), channel.transition()
+        inside = np.array([one.values > 0.5 for one in functions])
         decoded = [one.whole.decoded.outputs for one in self.parts]
         read = np.array([one.values[0] + one.middle for one in decoded])
 
@@ -168,7 +168,7 @@ class ArmComparison:
             counts = part.arm_responses(self.pair[place], self.weights.of_units()[:, place])
             saved = np.array([one.found.saved_share[place] for one in self.means])
             unbiased = UnbiasedShares(read, estimates.means, estimates.variances, saved)
-            found = ShareLikelihood(counts, transition[0], inside, unbiased)
+            found = ShareLikelihood(counts, transition, inside, unbiased)
             is_used = found.is_used(is_designed=rows.question.mechanism.designs_rows)
             return estimates._replace(likelihood=found) if is_used else estimates
 
@@ -215,6 +215,19 @@ class ArmComparison:
             degrees=min(self.control.degrees, self.treated.degrees),
             interval=compare(treated, control),
         )
+
+
+def _only_channel(parts: Sequence[QuestionRows]) -> FloatArray | None:
+    """The channel of all rows; None if there are several. Axes `[output, category]`."""
+    first, *others = [(one.question.space, one.question.channel) for one in parts]
+    channel = first[1]
+    if channel is None or len(channel.possible()) > 1:
+        return None
+    transition = channel.transition()
+    for space, other in others:
+        if space != first[0] or other is None or not np.array_equal(other.transition(), transition):
+            return None
+    return np.asarray(transition[0])
 
 
 def compared_arms(data: Sequence[MetricData], name: str) -> Iterator[ArmComparison]:
