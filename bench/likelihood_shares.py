@@ -21,8 +21,6 @@ from clusterdp.estimation.effects.intervals import quantile
 from clusterdp.estimation.means.arms import to_means
 from clusterdp.estimation.means.calibration import Calibration
 from clusterdp.estimation.means.likelihood import (
-    LIKELIHOOD_REACH,
-    UNBIASED_REACH,
     ShareLikelihood,
     UnbiasedShares,
 )
@@ -287,10 +285,14 @@ def _covers(arm: ArmLevels, truth: np.ndarray) -> np.ndarray:
     if likelihood is None:
         low, high = arm.limits(LEVEL)
         return np.asarray((low[1:-1] <= truth + _SAME) & (truth <= high[1:-1] + _SAME))
-    errors = UNBIASED_REACH * quantile(LEVEL, estimates.degrees) * np.sqrt(estimates.variances)
+    errors = (
+        likelihood.UNBIASED_REACH
+        * quantile(LEVEL, estimates.degrees)
+        * np.sqrt(estimates.variances)
+    )
     low = np.minimum(np.clip(estimates.means - errors, 0, 1), likelihood.shares)
     high = np.maximum(np.clip(estimates.means + errors, 0, 1), likelihood.shares)
-    near = likelihood.distances(truth) <= LIKELIHOOD_REACH * quantile(LEVEL)
+    near = likelihood.distances(truth) <= likelihood.OWN_REACH * quantile(LEVEL)
     return np.asarray((low <= truth + _SAME) & (truth <= high + _SAME) & near)
 
 
@@ -349,14 +351,14 @@ Found:
   error is at most {1 / min(one.least for one in lines):.3f} times that of the unbiased share.
 - Where shares are skewed, with 200 units and ε = 1, unbiased shares have {_span(skewed)} times the
   error.
-- {len(lines) - len(outside)} of {len(lines)} lines have all coverages between 93.5 and 98%. The least
-  coverage is {min(one.coverage[0] for one in lines):.1%}. Above 98% are shares near 0 or 1 with few
-  units, also where no likelihood is used, and some of small segments with sums.
+- {len(lines) - len(outside)} of {len(lines)} lines have all coverages between 93.5 and 98%. The
+  least coverage is {min(one.coverage[0] for one in lines):.1%}. Above 98% are shares near 0 or 1
+  with few units, also where no likelihood is used, and some of small segments with sums.
 - Where the likelihood is used, CIs are {min(one.length for one in used):.2f} to
   {max(one.length for one in used):.2f} times as long.
 
-**Why not everywhere.** By randomized response, or where the baseline is true, unbiased shares use all
-that responses show. The likelihood then gains nothing, and next to 0 it is worse than monotone
+**Why not everywhere.** By randomized response, or where the baseline is true, unbiased shares use
+all that responses show. The likelihood then gains nothing, and next to 0 it is worse than monotone
 shares: the sum of many levels that are nearly empty is too large. **Why not the likelihood ratio
 alone.** Next to 0 it is not χ² with one degree of freedom, and its set covers too seldom.
 

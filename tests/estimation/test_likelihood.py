@@ -219,7 +219,7 @@ def test_an_estimate_says_which_shares_are_most_likely(rng: np.random.Generator)
     rows = estimate.to_dict()["distributions"]
     assert {row["method"] for row in rows} == {"maximum likelihood"}
     assert "arm = 1, ML" in str(estimate)
-    assert any("by maximum likelihood (ML): more precise" in note for note in estimate.notes)
+    assert any("by maximum likelihood (ML): more precise here" in note for note in estimate.notes)
     assert "arm = 1, ML" in estimate.to_html()
     assert max(map(len, str(estimate).splitlines())) <= 80
     low, high = estimate["median(spend)", "overall"].ci(0.95)

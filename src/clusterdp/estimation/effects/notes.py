@@ -298,3 +298,18 @@ def _same_effect_p_value(effects: Sequence[Effect]) -> float:
         for one, other in pairs
     ]
     return min(min(p_values, default=1.0) * len(pairs), 1.0)
+
+
+def likelihood_notes(name: str, n_likely: int, n_arms: int) -> list[Note]:
+    """That shares of some arms are by maximum likelihood.
+
+    Args:
+        name: The metric.
+        n_likely: How many arms, in segments too, are.
+        n_arms: How many there are.
+    """
+    if not n_likely:
+        return []
+    where = "" if n_likely == n_arms else f" in {n_likely} of {n_arms} arms and segments"
+    text = f"{name} is by maximum likelihood (ML){where}: more precise here than unbiased shares."
+    return [Note(text, Weight.SCOPE)]

@@ -27,13 +27,12 @@ The optimum is found by a primal-dual interior point method, of many problems at
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from clusterdp._arrays import BoolArray, FloatArray
 from clusterdp.estimation.effects.intervals import quantile
-from clusterdp.estimation.effects.notes import Note, Weight
 
 # From this ratio of variances on, of all shares together, the likelihood is used.
 LEAST_GAIN = 1.1
@@ -41,8 +40,6 @@ LEAST_GAIN = 1.1
 _LEAST_SAVED = 0.01
 # Directions with a smaller share of the information are not identified.
 _SMALLEST = 1e-10
-# How far intervals reach, as multiples of a normal one at their level: 96% and 99.9% at 95%.
-UNBIASED_REACH, LIKELIHOOD_REACH = 2.0537 / 1.96, 3.2905 / 1.96
 # The optimum is found when the likelihood of a unit is as near as this to it.
 _TOLERANCE = 1e-10
 _MOST_STEPS = 60
@@ -171,6 +168,8 @@ class ShareLikelihood:
     """Shares of an arm's units by maximum likelihood.
 
     Attributes:
+        OWN_REACH: How far limits of the likelihood reach, as a multiple of normal ones at a level.
+        UNBIASED_REACH: The same of limits of unbiased shares.
         probs: The most likely distribution; axes `[category]`.
         shares: The most likely shares; axes `[share]`.
 
@@ -180,6 +179,10 @@ class ShareLikelihood:
         inside: The categories of each share; axes `[share, category]`.
         unbiased: The same shares without bias.
     """
+
+    # 99.9% and 96%, at a level of 95%.
+    OWN_REACH: ClassVar[float] = 3.2905 / 1.96
+    UNBIASED_REACH: ClassVar[float] = 2.0537 / 1.96
 
     def __init__(
         self, counts: FloatArray, channel: FloatArray, inside: BoolArray, unbiased: UnbiasedShares
@@ -256,7 +259,7 @@ class ShareLikelihood:
             errors: How far their intervals reach at the level.
             level: The level.
         """
-        wide, reach = UNBIASED_REACH * errors, LIKELIHOOD_REACH * quantile(level)
+        wide, reach = self.UNBIASED_REACH * errors, self.OWN_REACH * quantile(level)
         low = np.minimum(np.clip(means - wide, 0.0, 1.0), self.shares)
         high = np.maximum(np.clip(means + wide, 0.0, 1.0), self.shares)
         return self.limits(low, reach), self.limits(high, reach)
@@ -284,23 +287,3 @@ class ShareLikelihood:
             end, at_end = np.where(is_far, middle, end), np.where(is_far, found, at_end)
         limits[places] = near + (reach - start) / (at_end - start) * (end - near)
         return limits
-
-
-def likelihood_notes(name: str, n_likely: int, n_arms: int) -> list[Note]:
-    """That shares of some arms are by maximum likelihood.
-
-    Args:
-        name: The metric.
-        n_likely: How many arms, in segments too, are.
-        n_arms: How many there are.
-    """
-    if not n_likely:
-        return []
-    where = "" if n_likely == n_arms else f" in {n_likely} of {n_arms} arms and segments"
-    return [
-        Note(
-            f"{name} is by maximum likelihood (ML){where}: more precise than unbiased shares, and "
-            "between 0 and 100%.",
-            Weight.SCOPE,
-        )
-    ]

@@ -39,7 +39,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -49,7 +49,6 @@ from clusterdp.estimation.effects.effect import FEW_UNITS, Effect
 from clusterdp.estimation.effects.intervals import ArmPair, ArmValue, EffectInterval
 from clusterdp.estimation.effects.notes import Note
 from clusterdp.estimation.means.functions import CategoryFunction, channel_priors
-from clusterdp.estimation.means.likelihood import ShareLikelihood, UnbiasedShares
 from clusterdp.estimation.means.responses import CellMoments, ResponseValues, read_answers
 from clusterdp.estimation.means.spread import RowNoiseBound
 from clusterdp.estimation.means.weights import CellWeights, arm_variances
@@ -57,6 +56,9 @@ from clusterdp.estimation.metrics.base import ArmPairMeans, MetricData, Question
 from clusterdp.estimation.reading.profiles import spread_cells, times
 from clusterdp.estimation.reading.segments import CrossedCounts
 from clusterdp.outcomes.space import ValueRange
+
+if TYPE_CHECKING:
+    from clusterdp.estimation.means.likelihood import ShareLikelihood
 
 Composed = TypeVar("Composed", bound=ArmValue)
 
@@ -154,6 +156,9 @@ class ArmComparison:
             rows: The rows of the question.
             functions: The functions whose means they are, each 0 or 1.
         """
+        # Few estimates have any.
+        from clusterdp.estimation.means.likelihood import ShareLikelihood, UnbiasedShares
+
         part, transition = self.parts[0], _only_channel(rows.folders or (rows,))
         is_plain = part.factors is None and part.whole.rows.profiles.assigned is None
         if transition is None or not is_plain:

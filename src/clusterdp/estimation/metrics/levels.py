@@ -51,9 +51,8 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.effect import Effect, Segment
 from clusterdp.estimation.effects.findings import ArmDistribution
 from clusterdp.estimation.effects.intervals import ArmPair, Limits, quantile, within
-from clusterdp.estimation.effects.notes import Note, Weight
+from clusterdp.estimation.effects.notes import Note, Weight, likelihood_notes
 from clusterdp.estimation.means.functions import CategoryFunction, question_of, take_call
-from clusterdp.estimation.means.likelihood import likelihood_notes
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.outcomes.categories import Categories
@@ -200,9 +199,10 @@ class DistributionEstimator:
                 if estimates is not None and key not in found:
                     arm_levels = ArmLevels(self.levels, estimates)
                     found[key] = arm_levels.distribution(*key, rows.request.level)
-        notes = rows.noise_notes(self.name, [one.decoded for one in data])
         n_likely = sum(one.is_likelihood for one in found.values())
-        notes.extend(likelihood_notes(self.name, n_likely, len(found)))
+        notes = likelihood_notes(self.name, n_likely, len(found))
+        if n_likely < max(len(found), 1):
+            notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
         return MetricFindings(
             notes=notes, distributions=list(found.values()), outcomes=[self.levels.outcome]
         )

@@ -39,12 +39,8 @@ from clusterdp._arrays import FloatArray, IntArray
 from clusterdp._text import exact, shortest_decimal
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.effects.intervals import EffectInterval, Limits, quantile
+from clusterdp.estimation.effects.notes import likelihood_notes
 from clusterdp.estimation.means.functions import question_of, take_call
-from clusterdp.estimation.means.likelihood import (
-    LIKELIHOOD_REACH,
-    UNBIASED_REACH,
-    likelihood_notes,
-)
 from clusterdp.estimation.metrics._composed import ArmEstimates, compared_arms
 from clusterdp.estimation.metrics.base import MetricFindings, QuestionRows
 from clusterdp.estimation.metrics.levels import ArmLevels, Levels
@@ -215,7 +211,7 @@ class ArmQuantile(NamedTuple):
         at_least = self._as_normal(_needed(rest - shares[:-1], errors[:-1]))
         above = self._as_normal(_needed(shares[1:] - rest, errors[1:]))
         if (likelihood := self.arm.likelihood) is not None:
-            far = likelihood.distances(np.full_like(likelihood.shares, rest)) / LIKELIHOOD_REACH
+            far = likelihood.distances(np.full_like(likelihood.shares, rest)) / likelihood.OWN_REACH
             is_below = likelihood.shares < rest
             at_least[1:] = np.maximum(at_least[1:], np.where(is_below, far, 0.0))
             above[:-1] = np.maximum(above[:-1], np.where(is_below, 0.0, far))
@@ -233,8 +229,8 @@ class ArmQuantile(NamedTuple):
         """Standard errors off, as those of a normal number that is exceeded as rarely."""
         from scipy.special import ndtri, stdtr
 
-        if self.arm.likelihood is not None:
-            errors = errors / UNBIASED_REACH
+        if (likelihood := self.arm.likelihood) is not None:
+            errors = errors / likelihood.UNBIASED_REACH
         degrees = self.arm.arm.degrees
         return errors if math.isinf(degrees) else np.asarray(-ndtri(stdtr(degrees, -errors)))
 
@@ -303,10 +299,11 @@ class QuantileEstimator:
             one.add_likelihoods(rows, self.levels.functions)
         effects = [one.composed_effect(compose, QuantilePair) for one in arms]
         found = MetricFindings(effects=effects, notes=rows.means_alone_notes(self.name))
-        found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
         estimates = [each for one in arms for each in (one.control, one.treated) if each]
         n_likely = sum(one.likelihood is not None for one in estimates)
         found.notes.extend(likelihood_notes(self.name, n_likely, len(estimates)))
+        if n_likely < max(len(estimates), 1):
+            found.notes.extend(rows.noise_notes(self.name, [one.decoded for one in data]))
         found.describe(self.name, self.levels.values)
         found.outcomes.append(self.levels.outcome)
         return found
