@@ -68,7 +68,7 @@ class Form:
     def from_query(cls, request: Request) -> Form:
         """What a link or a form without effects says."""
         query = request.query_params
-        return cls({name: query.getlist(name) for name in query})
+        return cls({name: list(map(_typed, query.getlist(name))) for name in query})
 
     @classmethod
     async def from_body(cls, request: Request) -> Form:
@@ -76,8 +76,7 @@ class Form:
         typed: dict[str, list[str]] = {}
         body = (await request.body()).decode(errors="replace")
         for name, value in parse_qsl(body, keep_blank_values=True):
-            # Browsers end lines as mail does.
-            typed.setdefault(name, []).append(value.replace("\r\n", "\n"))
+            typed.setdefault(name, []).append(_typed(value))
         return cls(typed)
 
     def one(self, name: str, otherwise: str = "") -> str:
@@ -141,6 +140,11 @@ class Form:
             fields = dict(also or {}) | {name.replace("_", "-"): name for name in names}
             found = (fields.get(one) or fields.get(one.replace("_", "-")) for one in said)
             self.wrong[next(filter(None, found), otherwise)] = in_words(text)
+
+
+def _typed(value: str) -> str:
+    """What was typed: browsers end lines as mail does, and no path has a zero character."""
+    return value.replace("\r\n", "\n").replace("\0", "")
 
 
 def in_words(text: str) -> str:

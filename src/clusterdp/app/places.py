@@ -16,8 +16,8 @@ def list_names(under: str) -> dict[str, Any]:
     Args:
         under: The folder, or something in it; the home folder if it is empty.
     """
-    place = Path(under or Path.home()).expanduser()
-    while not place.is_dir() and place != place.parent:
+    place = Path(os.path.expanduser(under.replace("\0", "") or "~"))  # noqa: PTH111 - of anyone
+    while not os.path.isdir(place) and place != place.parent:  # noqa: PTH112 - of any length
         place = place.parent
     place = Path(os.path.abspath(place))  # noqa: PTH100 - links stay as they are named
     folders: list[str] = []
