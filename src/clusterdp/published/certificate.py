@@ -86,6 +86,9 @@ def certificate(view: FolderView, sealed: str, enumerated: str) -> Document:
     return Document(f"Privacy certificate: {title_of(view.manifest)}", sections, footer)
 
 
+_SURE = "how sure a reader can become, from 50% before"
+
+
 def _summary(view: FolderView, sealed: str, enumerated: str) -> Section:
     """What is published, what is protected, and how much: one page."""
     manifest, about = view.manifest, view.manifest.provenance
@@ -93,7 +96,7 @@ def _summary(view: FolderView, sealed: str, enumerated: str) -> Section:
     numbers = [
         ("privacy budget (ε)", rounded_up(stated.epsilon)),
         *([("δ", rounded_up(stated.delta))] if stated.delta else []),
-        *([("sure, if undecided before", f"at most {stated.at_most}")] if stated.at_most else []),
+        *([(_SURE, f"at most {stated.at_most}")] if stated.at_most else []),
         (about.units, f"{manifest.n_units:,}"),
     ]
     facts = [
