@@ -133,12 +133,12 @@ def _draw_interval(axes: Axes, position: int, row: Interval) -> None:
         return
     colour = _MUTED if row.is_muted else _of_series(COLOURS, row)
     left, right = axes.get_xlim()
-    outer = [] if row.outer is None else [(*row.outer, 1.2)]
-    for low, high, width in [*outer, (row.low, row.high, 3.0)]:
-        axes.hlines(position, max(low, left), min(high, right), color=colour, linewidth=width)
+    outer = [] if row.outer is None else [(*row.outer, 1.4, _MUTED)]  # gray, as on pages
+    for low, high, width, drawn in [*outer, (row.low, row.high, 3.0, colour)]:
+        axes.hlines(position, max(low, left), min(high, right), color=drawn, linewidth=width)
         for is_beyond, end, marker in ((low < left, left, "<"), (high > right, right, ">")):
             if is_beyond:
-                axes.plot(end, position, marker, color=colour, markersize=6, clip_on=False)
+                axes.plot(end, position, marker, color=drawn, markersize=6, clip_on=False)
     if left <= row.estimate <= right:
         axes.plot(
             row.estimate,

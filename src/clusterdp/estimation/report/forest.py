@@ -203,7 +203,7 @@ def _panel(estimate: Findings, every: list[Effect], name: str) -> IntervalPanel:
     caption = f"vs {control}{' (control)' * (control != 'control')}, {percent} CI"
     caption += f" in {numbers.unit}" if numbers.unit else ""
     if are_shrunken:
-        caption += ", thick: shrunken, thin: plain"
+        caption += ", thick: shrunken, thin and gray: plain"
     elif any(one.outer is not None for one in intervals):
         caption += f", thin: simultaneous {percent} CI"
     if any(one.is_muted for one in intervals):
