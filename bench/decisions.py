@@ -21,21 +21,22 @@ import clusterdp as cdp
 from bench.study_page import write_study
 from clusterdp.cells.layout import Layout
 from clusterdp.estimation.effects.effect import EffectArrays, EffectTarget, to_effect
-from clusterdp.estimation.effects.margins import margin_verdicts
+from clusterdp.estimation.effects.margins import best_arms, margin_verdicts
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.studies.simulation import simulate_estimates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clusterdp._arrays import IntArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.effects.effect import Effect
     from clusterdp.estimation.effects.intervals import Scale
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_UNITS, N_CLUSTERS = 20_000, 10
 N_EXPERIMENTS, N_TOGETHER, N_RELEASES, N_COVERED = 10_000, 1000, 1000, 5000
-N_MERGED = 500
+N_MERGED, N_BEST = 500, 4000
+PROBABLE = (0.5, 0.7, 0.9, 0.99)
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 LEVEL, SPACE = 0.95, OutcomeSpace.integers(0, 1)
 
@@ -60,21 +61,26 @@ def experiments(
     n_units: int = N_UNITS,
 ) -> Iterator[list[Effect]]:
     """The effects of each experiment, one per treatment, where arms have given shares of visits."""
-    layout = layout_of(len(rates), n_units)
-    sizes = layout.sizes.sum(axis=0)
     for _ in range(math.ceil(n_experiments / N_TOGETHER)):
-        ones = rng.binomial(layout.sizes, rates, (N_TOGETHER, *layout.sizes.shape))
-        counts = np.stack([layout.sizes - ones, ones], axis=-1)
-        arrays = simulate_estimates(
-            counts, layout, SPACE, released, rng, "stratified", "everything"
-        )
-        parts = {one.name: getattr(arrays, one.name) for one in fields(arrays)}
-        for place in range(N_TOGETHER):
-            one: dict[str, Any] = {name: each[place] for name, each in parts.items()}
-            yield [
-                _effect(EffectArrays(**one), layout, sizes, position)
-                for position in range(len(layout.treatments))
-            ]
+        yield from drawn_together(np.tile(rates, (N_TOGETHER, 1)), released, rng, n_units)
+
+
+def drawn_together(
+    rates: FloatArray, released: Mechanism, rng: np.random.Generator, n_units: int = N_UNITS
+) -> Iterator[list[Effect]]:
+    """The effects of experiments, each with its own shares of visits; axes `[experiment, arm]`."""
+    layout = layout_of(rates.shape[1], n_units)
+    sizes = layout.sizes.sum(axis=0)
+    ones = rng.binomial(layout.sizes, rates[:, np.newaxis])
+    counts = np.stack([layout.sizes - ones, ones], axis=-1)
+    arrays = simulate_estimates(counts, layout, SPACE, released, rng, "stratified", "everything")
+    parts = {one.name: getattr(arrays, one.name) for one in fields(arrays)}
+    for place in range(len(rates)):
+        one: dict[str, Any] = {name: each[place] for name, each in parts.items()}
+        yield [
+            _effect(EffectArrays(**one), layout, sizes, position)
+            for position in range(len(layout.treatments))
+        ]
 
 
 def _effect(arrays: EffectArrays, layout: Layout, sizes: IntArray, position: int) -> Effect:
@@ -213,7 +219,31 @@ def merged_lines(rng: np.random.Generator) -> Iterator[str]:
         yield f"| {epsilon:g} | {N_MERGED} | {share:.1%} ± {doubt(share, N_MERGED):.1%} |"
 
 
-def page(margins: list[str], whole: list[str], scales: list[str], merged: list[str]) -> str:
+def best_lines(rng: np.random.Generator) -> Iterator[str]:
+    """How often the most probable arm is the best one, by the probability that is stated."""
+    for epsilon in EPSILONS:
+        stated, right = [], []
+        for _ in range(N_BEST // N_TOGETHER):
+            rates = rng.normal(0.3, 0.02, (N_TOGETHER, 3))
+            drawn = drawn_together(rates, mechanism(epsilon, 0.1), rng)
+            for truth, effects in zip(rates, drawn, strict=True):
+                (arm, prob), *_ = best_arms(effects, ())[0].arms
+                stated.append(prob)
+                right.append("ABC".index(arm) == truth.argmax())
+        places = np.digitize(stated, PROBABLE)
+        for place, low in enumerate((0.0, *PROBABLE)):
+            mine = places == place
+            if (number := int(mine.sum())) > 0:
+                share, mean = float(np.mean(np.array(right)[mine])), np.array(stated)[mine].mean()
+                yield (
+                    f"| {epsilon:g} | {low:.0%} or more | {number:,} | {mean:.1%} | "
+                    f"{share:.1%} ± {doubt(share, number):.1%} |"
+                )
+
+
+def page(
+    margins: list[str], whole: list[str], scales: list[str], merged: list[str], best: list[str]
+) -> str:
     """What was measured, as a page."""
     return f"""# Decisions
 {N_UNITS:,} users in {N_CLUSTERS} clusters, and visits of about 30% of control. Made by `make
@@ -249,6 +279,14 @@ third as one.
 | ε | releases | 95% CI covers |
 |---|---|---|
 {chr(10).join(merged)}
+
+## Which arm is best
+Three arms whose rates have a standard deviation of 2 points, 10% of ε for totals: what is stated of
+the most probable arm, and how often it is the best one.
+
+| ε | stated | experiments | mean stated | is best |
+|---|---|---|---|---|
+{chr(10).join(best)}
 """
 
 
@@ -256,7 +294,7 @@ def main() -> None:
     """Measure, show and write."""
     warnings.simplefilter("ignore", cdp.OwnerNotice)
     rng = np.random.default_rng()
-    measured = (margin_lines, whole_lines, scale_lines, merged_lines)
+    measured = (margin_lines, whole_lines, scale_lines, merged_lines, best_lines)
     text = page(*(list(lines(rng)) for lines in measured))
     write_study("decisions", text)
     print(text)

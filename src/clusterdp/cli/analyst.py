@@ -105,6 +105,13 @@ FLAGS = {
         "Is the overall effect within ± this? visit=0.002. Two one-sided tests at 5%. Repeatable.",
         metavar="METRIC=NUMBER",
     ),
+    "lower_is_better": Flag(
+        list[str],
+        _DECISIONS,
+        "A metric whose lowest mean is the best, for the probability that an arm is the best. "
+        "Repeatable.",
+        metavar="METRIC",
+    ),
     "scale": Flag(
         str,
         _DECISIONS,
@@ -208,6 +215,7 @@ def estimate_command(
         use="rows" if given.pop("rows_only") else "everything",
         segments=None if segments is None else open_segments(segments, given["on"], query),
         adjust=parse_names(given.pop("adjust")),
+        lower_is_better=given.pop("lower_is_better") or (),
         shares=None if shares is None else _parse_shares(shares),
         **given,
     )

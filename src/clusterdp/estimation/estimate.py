@@ -29,7 +29,7 @@ from clusterdp.estimation.effects.findings import (
 )
 from clusterdp.estimation.effects.intervals import SCALES, Scale, check_level, quantile
 from clusterdp.estimation.effects.looks import Look, nominal_level, parse_look
-from clusterdp.estimation.effects.margins import margin_verdicts, read_margins
+from clusterdp.estimation.effects.margins import best_arms, margin_verdicts, read_margins
 from clusterdp.estimation.effects.notes import (
     Note,
     Weight,
@@ -106,6 +106,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     margins: Any = None,
     equivalence: Any = None,
     scale: Scale = "difference",
+    lower_is_better: Sequence[str] | str = (),
     folder_weights: Literal["size", "precision"] = "size",
     look: str | None = None,
     anytime: int | None = None,
@@ -157,6 +158,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             overall effect lies within ±0.002, by two such tests.
         scale: What tables show effects as: "difference", "ratio" of means (the risk ratio of a
             share), "odds" (the odds ratio of a share), or "lift". Values have all of them.
+        lower_is_better: Metrics of which the lowest mean is the best, for the probability that an
+            arm is the best.
         folder_weights: How several folders count: by "size", their numbers of units, or by
             "precision", the inverse of the variance of each folder's effect.
         look: Which of how many planned looks this is, such as "3/8": intervals and p-values then
@@ -235,6 +238,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     return Estimate(
         effects=with_families(effects, varying),
         verdicts=margin_verdicts(effects, limits, no_difference, level),
+        best=best_arms(effects, parse_column_names("lower_is_better", lower_is_better)),
         treatment=release.columns.arm,
         estimator=estimator,
         mechanism=", ".join(dict.fromkeys(one.mechanism_names for one in folders.releases)),

@@ -42,7 +42,7 @@ from clusterdp.estimation.effects.effect import (
 )
 from clusterdp.estimation.effects.intervals import Scale
 from clusterdp.estimation.effects.looks import Look
-from clusterdp.estimation.effects.margins import MarginVerdict
+from clusterdp.estimation.effects.margins import BestArm, MarginVerdict
 from clusterdp.estimation.effects.notes import DataCheck
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.manifest import plain
@@ -264,6 +264,7 @@ class Findings:
         distributions: Of outcomes in every arm, where they were asked for.
         bounds: Lee bounds of overall effects on outcomes that may be missing.
         verdicts: On overall effects, where margins were given.
+        best: Which arm is best for each metric, with probabilities.
         checks: What was checked of the data, with verdicts.
         adjusted_for: The covariates of adjusted effects.
         look: Which of several looks this is; None for one.
@@ -285,6 +286,7 @@ class Findings:
     distributions: tuple[ArmDistribution, ...] = ()
     bounds: tuple[AttritionBounds, ...] = ()
     verdicts: tuple[MarginVerdict, ...] = ()
+    best: tuple[BestArm, ...] = ()
     checks: tuple[DataCheck, ...] = ()
     adjusted_for: tuple[str, ...] = ()
     look: Look | None = None

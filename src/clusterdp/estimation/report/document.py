@@ -119,7 +119,8 @@ def _overall(estimate: Findings) -> list[Part | Section]:
     ]
     parts.append(Paragraph(" ".join(filter(None, found))))
     parts += _listed(sentences.bound_sentences(estimate))
-    parts += _listed(sentences.verdict_sentences(estimate))
+    decided = [*sentences.verdict_sentences(estimate), *sentences.best_sentences(estimate)]
+    parts += _listed(decided)
     more: list[Part | Section] = []
     if any(not one.to_report for one in effects):
         columns = tables.first_columns(estimate, effects)

@@ -65,6 +65,7 @@ class Estimate(Findings):
             "distributions": [row for one in self.distributions for row in one.to_rows()],
             "lee_bounds": [one.to_dict() for one in self.bounds],
             "verdicts": [one.to_dict() for one in self.verdicts],
+            "best_arm": [one.to_dict() for one in self.best],
             "adjusted_for": list(self.adjusted_for),
             "family": list(self.family),
             "checks": [check.to_dict() for check in self.checks],

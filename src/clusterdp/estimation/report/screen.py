@@ -152,6 +152,7 @@ def _sentences(estimate: Findings, width: int) -> list[str]:
         *sentences.heterogeneity_sentences(estimate),
         *sentences.bound_sentences(estimate),
         *sentences.verdict_sentences(estimate),
+        *([] if has_segments else sentences.best_sentences(estimate)),
     ]
     return [line for text in texts for line in wrapped(text, width)]
 

@@ -328,6 +328,24 @@ def verdict_sentences(estimate: Findings) -> list[str]:
     return texts
 
 
+def best_sentences(estimate: Findings) -> list[str]:
+    """Of three or more arms, how probable it is that each is the best, metric by metric."""
+    return [
+        f"Probability of the {'lowest' if one.is_lower else 'highest'} {plain_label(one.metric)} "
+        "(flat prior): "
+        + ", ".join(f"{plain_label(arm)} {_prob_text(prob)}" for arm, prob in one.arms)
+        + "."
+        for one in estimate.best
+        if len(one.arms) > 2
+    ]
+
+
+def _prob_text(prob: float) -> str:
+    if prob < 0.01:
+        return "<1%"
+    return ">99%" if prob > 0.99 else f"{prob:.0%}"
+
+
 def effect_sentences(estimate: Findings) -> list[str]:
     """A sentence for each overall effect."""
     return [_sentence(effect, estimate) for effect in reported_overall(estimate)]
