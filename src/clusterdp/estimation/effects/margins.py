@@ -187,7 +187,7 @@ def best_arms(effects: Iterable[Effect], lower_is_better: Collection[str]) -> tu
     for metric in metrics:
         mine = [one for one in overall if one.of.metric == metric]
         errors = [one.control_std_error for one in mine]
-        if len(mine) == 1 and errors == [None]:  # of one effect, arms need not be told apart
+        if len(mine) == 1 and errors == [None]:  # one effect is enough for two arms
             errors = [0.0]
         known = [error for error in errors if error is not None]
         if len(known) < len(mine) or not all(one.has_ci and one.interval is None for one in mine):
