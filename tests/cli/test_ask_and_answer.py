@@ -206,3 +206,14 @@ def test_a_ledger_says_that_a_folder_is_in_it_and_takes_short_ids(experiment: Ex
     withdrawn = run("ledger", "withdraw", ledger, release_id[:8])
     assert withdrawn.exit_code == 0, withdrawn.output
     assert run("ledger", "verify", ledger, "--folder", folder).exit_code == 2
+
+
+def test_a_release_without_a_ledger_cannot_be_answered(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """The analyst learns it before the owner does."""
+    made = make_experiment(tmp_path, rng, ledger=None, population=None)
+    said = "No ledger paid for this release, so its owner cannot answer."
+    assert said in made.ask().notes
+    paid_for = make_experiment(tmp_path / "paid", rng)
+    assert said not in paid_for.ask().notes

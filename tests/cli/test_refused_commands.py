@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -229,3 +230,18 @@ def test_rows_are_counted_for_an_owner_who_asks_and_never_in_json(
     told = release(wild, tmp_path / "two", "--clip", "--json", "--show-row-counts")
     assert f"in {n_wild} rows were outside its allowed values" in told.stderr
     assert "clipped" not in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("estimate", "published", "--sgements", "x"), "--segments"),
+        (("plan", "experiment.toml", "--epsilom", "2"), "--epsilon"),
+        (("ask", "published", "--epsilon", "2"), None),
+    ],
+)
+def test_a_mistyped_option_gets_the_nearest_one(words: tuple[str, ...], near: str | None) -> None:
+    shown = run(*words, width=80).output
+    assert f"no such option: {words[2]}" in shown
+    assert re.findall(r"Did you mean (.+)\?", shown) == ([near] if near else [])
+    assert "Fix: write it as in:" in shown
