@@ -59,11 +59,12 @@ bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes a
 	$(BIN)/python -m bench.question_coverage
 	$(BIN)/python -m bench.after_release
 
-bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios, complier effects and many segments cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md, docs/studies/likelihood_shares.md, docs/studies/many_segments.md; how often decisions are wrong: docs/studies/decisions.md. An hour.
+bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios, complier effects and many segments cover: docs/studies/metric_coverage.md, docs/studies/exposure_coverage.md, docs/studies/likelihood_shares.md, docs/studies/many_segments.md, docs/studies/owner_covariates.md; how often decisions are wrong: docs/studies/decisions.md. Two and a half hours.
 	$(BIN)/python -m bench.metric_coverage
 	$(BIN)/python -m bench.exposure_coverage
 	$(BIN)/python -m bench.likelihood_shares
 	$(BIN)/python -m bench.many_segments
+	$(BIN)/python -m bench.owner_covariates
 	$(BIN)/python -m bench.decisions
 
 bench-labels: .venv/dev ## Do intervals cover where clusters are private: docs/studies/label_coverage.md. Minutes.

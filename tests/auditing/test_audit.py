@@ -51,6 +51,13 @@ MORE: dict[str, dict[str, Any]] = {
     },
     "a number with a threshold": {**NUMBER, "metric": "rounds>=3", "epsilon": 2},
     "a number that may be missing": {**NUMBER, "missing": "rounds", "epsilon": 2},
+    "covariates": {
+        **PARTS,
+        "outcomes": {"visit": "0,1", "sale": "0,1"},
+        "question": ["visit", "sale"],
+        "covariate": ["sale=before:0..30", "visit=before:0..30 correlation 0.4"],
+        "epsilon": 2,
+    },
     "bins": {**PARTS, "outcomes": {"clicks": "bins:0,1,2,4 as 0,1,2"}, "epsilon": 2},
 }
 KINDS = {**{name: one.options for name, one in RELEASES.items()}, **MORE}
@@ -60,6 +67,8 @@ def publish(name: str, folder: Path) -> Path:
     table = experiment()
     if name == "bins":
         table = table.with_columns(clicks=pl.col("clicks").cast(pl.Float64))
+    if name == "covariates":
+        table = table.with_columns(before=3.0 * pl.col("rounds"))
     cdp.publish(table, out=folder, **KINDS[name])
     return folder
 
@@ -150,6 +159,7 @@ FORGERIES: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "a smaller ε of an answer to two questions": ("two questions", state(epsilon=1.9)),
     "less noise on counts": ("noisy counts", counted_down(noise_scale=0.8)),
     "less noise on sums": ("public channel", noise_times(0.8, "noise_scale")),
+    "less noise on products": ("covariates", noise_times(0.8, "noise_scale")),
     "less noise on squares": ("sums of cells", noise_times(0.5, "squares_noise_scale")),
     "narrower noise that metrics share": (
         "noise that metrics share",

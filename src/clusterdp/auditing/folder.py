@@ -36,6 +36,8 @@ _MOST_BYTES = 2**26
 _KEEP_TOTAL, _PRIOR_TOTAL = 2**52, 2**32
 # Randomizers have integers over this total.
 _TABLE_TOTAL = 2**48
+# Steps of the range of a covariate.
+_COVARIATE_STEPS = 1024
 # Values of a number that are looked at together.
 _PIECE, _MOST_VALUES = 2**20, 2**27
 _PRINTED = 4
@@ -216,6 +218,8 @@ def _parts(
             histograms["noisy counts"] = one["noise_scale"]
         elif kind == "contrasts":
             fixed["noisy contrasts"] = one["epsilon"]
+        elif kind == "covariates":
+            sums += _with_covariates(question["noise"].get(kind, {}), space, index)
         else:
             name = " by ".join(["totals", *filter(None, [", ".join(one.get("by", ()))])])
             name = "sums" if kind == "sums" else name
@@ -283,6 +287,26 @@ def _noise(
             between = _between(whole, ends, shift, of_sums, of_squares)
             found[kind] = replace(found[kind], between=found[kind].between + between)
     return list(found.values())
+
+
+def _with_covariates(
+    facts: dict[str, list[Any]], space: Combinations, index: int
+) -> list[SharedNoise]:
+    """The noise on products of a question's metrics with covariates of the owner.
+
+    A covariate is in steps of 1/1024 of its range. Of a unit, (x − x̄)(y − ȳ) is added up, which a
+    move of y by d moves by 1024·d at most; each cell is rounded to a whole number.
+    """
+    found = []
+    for number, (metric, unit, scale) in enumerate(
+        zip(*(facts.get(name, []) for name in ("metric", "unit", "noise_scale")), strict=True)
+    ):
+        values = np.array([float(one / Fraction(repr(unit))) for one in space.values[int(metric)]])
+        apart = np.abs(values[:, np.newaxis] - values)
+        moves = np.where(apart > 0, np.rint(_COVARIATE_STEPS * apart) + 1, 0).astype(np.int64)
+        kind = (f"products {index}", number)
+        found.append(SharedNoise(statistic="covariates", kind=kind, scale=scale, moves=moves))
+    return found
 
 
 def _square(number: Any, ends: tuple[int, int], shift: int) -> Any:

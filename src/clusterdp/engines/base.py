@@ -161,7 +161,7 @@ class TableOptions:
     def wanted(self) -> ColumnRequest:
         """What a table by name is read for."""
         columns = self.columns
-        private = set(columns.secrets) - set(columns.outcomes)
+        private = set(columns.secrets) - {*columns.outcomes, *columns.covariates}
         named = {*columns.public, *possible_parts(columns.cluster)}
         return ColumnRequest(
             public=named - private - set(self.labelled),
@@ -178,8 +178,9 @@ class TableOptions:
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        """The outcomes that are numbers."""
-        return tuple(name for name in self.columns.outcomes if name not in self.labels)
+        """The outcomes that are numbers, and the covariates."""
+        every = (*self.columns.outcomes, *self.columns.covariates)
+        return tuple(name for name in every if name not in self.labels)
 
     @property
     def rules(self) -> Aggregates:
@@ -339,7 +340,7 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
     The message shows no value. How many rows broke a rule depends on true outcomes, and several
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
-    n_without_id, n_unplain, n_unlabelled = tally.lacking.tolist()
+    n_without_id, n_unplain, n_unlabelled, n_without_covariate = tally.lacking.tolist()
     refuse_missing(table.columns.unit, "unit", n_without_id)
     if n_unplain:
         raise unplain(table.columns.unit, "unit")
@@ -349,6 +350,13 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
             f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
             f"that were not declared{several}{_in_rows(n_unlabelled, table)}; declare every "
             "label (under [private_clusters]), such as 'other' for all that are rare"
+        )
+    if n_without_covariate:
+        listed = ", ".join(map(repr, table.columns.covariates))
+        several = ", or several values of one unit" if table.aggregates else ""
+        raise DataError(
+            f"column {listed} (covariate) has missing values{several}; fill them before, such as "
+            "with 0 for new customers"
         )
     for question, space in zip(tally.questions, table.spaces, strict=True):
         _refuse_outcomes(question, space, table)

@@ -255,6 +255,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         look=which,
         scale=scale,
         adjusted_for=request.covariates,
+        owner_covariates=tuple(found.owner_covariates),
         checks=(
             arms_check(request.released, ratio_notes),
             *found.checks,

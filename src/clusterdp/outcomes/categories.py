@@ -125,6 +125,11 @@ class Categories:
         return int(self.levels.shape[1])
 
     @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """The outcomes, whose means are the first metrics."""
+        return self.declared.names
+
+    @property
     def together(self) -> tuple[Categories, ...]:
         """The categories of all questions of a release in their order, these among them."""
         return self.questions or (self,)

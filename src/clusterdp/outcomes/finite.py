@@ -259,6 +259,11 @@ class OutcomeSpace:
         """One metric counts for all."""
         return np.ones(1)
 
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """None: it has no name."""
+        return ()
+
     def of_observed(self) -> dict[int, ObservedRatio]:
         """No outcome is missing."""
         return {}

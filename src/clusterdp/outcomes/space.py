@@ -98,6 +98,10 @@ class CategorySpace(Protocol):
         """The metrics that cover units with an observed outcome, by their indexes."""
 
     @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """The outcomes, whose means are the first metrics; none where they have no names."""
+
+    @property
     def together(self) -> tuple[CategorySpace, ...]:
         """The spaces of all questions of a release in their order, this one among them."""
 

@@ -237,7 +237,7 @@ def _refuse_clash(asked: Mapping[str, Any], plan: Any) -> None:
     """Raise a ParameterError if something else decides what a mechanism made by hand decides."""
     if plan is not None:
         raise ParameterError("give a plan, which decides the mechanism, or a mechanism; not both")
-    for name in DECIDED:
+    for name in (*DECIDED, "covariate"):
         if name != "question" and asked.get(name) is not None:
             raise ParameterError(
                 f"{name} belongs to a mechanism by name; this one was made with its own: leave out "

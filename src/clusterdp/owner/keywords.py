@@ -44,6 +44,7 @@ class _Keywords(TypedDict, total=False):
     constraint: str | Sequence[str] | None
     missing: str | Sequence[str] | None
     metric: str | Sequence[str] | None
+    covariate: Mapping[str, Any] | str | Sequence[str] | None
     primary: str | None
     weight: Mapping[str, float] | Sequence[str] | None
     question: str | Sequence[str | Sequence[str]] | Mapping[str, float] | None
@@ -111,6 +112,7 @@ class ReleaseKeywords(_Keywords, total=False):
     totals_share: float | None
     sums_share: float | None
     breakdown_share: float | None
+    covariate_share: float | None
     prior: str | Sequence[float] | None
     show_row_counts: bool | None
 

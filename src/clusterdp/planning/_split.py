@@ -24,6 +24,7 @@ from clusterdp.precision.forecast import Forecast, purpose_variances
 from clusterdp.precision.row_noise import NoiseCurve
 from clusterdp.spec.fields import SUM_SHARES
 from clusterdp.spec.purpose import parse_purpose
+from clusterdp.statistics.covariates import NoisyCovariates
 from clusterdp.statistics.sums import NoisySums, NoisyTotals, noise_in_rows
 
 if TYPE_CHECKING:
@@ -158,7 +159,8 @@ class _Question:
         like = build(Split(counts))
         prior = like.settled_rows(space).public_prior(space)
         likely = 1.0 if scenario.baseline.is_declared else _LIKELY_SPREAD
-        self._forecast = Forecast(scenario, prior, like.asked_share, likely)
+        covariates = like.find(NoisyCovariates)
+        self._forecast = Forecast(scenario, prior, like.asked_share, likely, covariates)
         learned = counts and like.designs_rows
         half = _HALF * self._left[0]
         self._noise = NoiseCurve(like, scenario, half if learned else min(_AS_WARNER, half))

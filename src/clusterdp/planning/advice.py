@@ -28,14 +28,19 @@ from clusterdp.outcomes.baseline import QUICK_CATEGORIES, base_measure
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.precision.row_noise import warner
 from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.covariates import NoisyCovariates
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp._arrays import FloatArray
     from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.outcomes.categories import Categories
     from clusterdp.outcomes.space import CategorySpace
     from clusterdp.precision.expected import Scenario
+    from clusterdp.precision.forecast import ExpectedVariance
+    from clusterdp.precision.visible import ShownMetric
 
 
 Scope = Literal["cluster", "population"]
@@ -255,3 +260,45 @@ def gap_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:
             "the best one."
         ),
     )
+
+
+# A covariate pays if it makes standard errors smaller by more than this factor.
+_WORTHWHILE = 0.98
+
+
+def covariate_notes(
+    mechanism: Mechanism,
+    space: Categories,
+    metrics: Sequence[ShownMetric],
+    precisions: Sequence[ExpectedVariance],
+) -> list[str]:
+    """What the owner's covariates change for overall effects.
+
+    Args:
+        mechanism: What is published.
+        space: The categories.
+        metrics: As people read them.
+        precisions: What to expect of each.
+    """
+    covariates = mechanism.find(NoisyCovariates)
+    notes = []
+    for place, one in () if covariates is None else covariates.of_space(space):
+        plain, adjusted = precisions[place].of_target(0), precisions[place].overall
+        effect = f"the overall effect on {one.outcome}"
+        if one.correlation is None:
+            notes.append(
+                f"{one.column} makes {effect} more precise if both are correlated. Declare the "
+                "correlation that you expect, to see by how much."
+            )
+        elif adjusted.std_error < _WORTHWHILE * plain.std_error:
+            notes.append(
+                f"Adjusted by {one.column}, {effect} has an MDE of "
+                f"{metrics[place].detectable(adjusted)} instead of "
+                f"{metrics[place].detectable(plain)}, if their correlation is {one.correlation:g}."
+            )
+        else:
+            notes.append(
+                f"{one.column} makes hardly any difference to {effect}, at this ε and this number "
+                "of units. Leave out its covariate."
+            )
+    return notes

@@ -6,11 +6,13 @@ efficiency and nothing else.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
 
 from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
@@ -20,6 +22,7 @@ from clusterdp.planning.advice import scope_of_counts, share_of_counts
 from clusterdp.spec.fields import SUM_SHARES
 from clusterdp.spec.purpose import parse_purpose
 from clusterdp.spec.request import BudgetRequest
+from clusterdp.statistics.covariates import NoisyCovariates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 _IDLE_COUNTS = 0.001
 # Shares of ε for noisy counts; between two of them the variance is flat.
 _COUNT_SHARES = (0.01, 0.02, 0.05, 0.12, 0.3)
+# The square of this is what noise on products of covariates and outcomes may add to a variance, as
+# a share; then the least and the most of ε that they get for that; and the most standard deviations
+# that a range is taken to have.
+_LOST, _LEAST_SHARE, _MOST_SHARE, _MOST_SPANS = 0.04, 0.005, 0.1, 30.0
 # Mechanisms that redraw rows from counts may give them more.
 _MOST_COUNTS = 0.5
 
@@ -83,6 +90,9 @@ def plan_mechanisms(
         partial(_asking, build, request.asked)
         for (build, _), request in zip(recipes, requests, strict=True)
     ]
+    if first.covariates:
+        covariates = _covariates(first, scenarios)
+        builds = [partial(_adjusting, build, covariates) for build in builds]
     counts = recipes[0][1]
     split, losses = best_split(builds, scenarios, first, counts) if counts else (Split(), {})
     return MechanismChoice(tuple(build(split) for build in builds), split, losses)
@@ -91,6 +101,54 @@ def plan_mechanisms(
 def _asking(build: Callable[[Split], Mechanism], asked: int, split: Split) -> Mechanism:
     """The mechanism of a split, of the units that are asked."""
     return msgspec.structs.replace(build(split), asked=asked)
+
+
+def _adjusting(
+    build: Callable[[Split], Mechanism], covariates: NoisyCovariates, split: Split
+) -> Mechanism:
+    """The mechanism of a split, with moments of the owner's covariates."""
+    made = build(split)
+    return msgspec.structs.replace(made, statistics=(*made.statistics, covariates))
+
+
+def _covariates(request: BudgetRequest, scenarios: Sequence[Scenario]) -> NoisyCovariates:
+    """The moments of the owner's covariates, and their part of ε.
+
+    With weights q_a = Σ s² of arms, noise on products adds Σ q_a²·2M²/(ε·n_a)²/(Σ q_a)² times
+    (R/σ_x)²(D/σ_y)² to the variance of an effect, as a share of it; R and D are ranges, M is the
+    number of covariates. They get what makes that small, within limits; R/σ_x is taken to be D/σ_y.
+    """
+    if request.epsilon is None or (request.mechanism or "").startswith("noisy-"):
+        raise ParameterError(
+            "covariate needs epsilon, and a mechanism that releases rows; leave out covariate, or "
+            "give epsilon=... (--epsilon)"
+        )
+    share = request.covariate_share
+    if share is None:
+        layout, wanted = scenarios[0].layout, {one.outcome for one in request.covariates}
+        weights = layout.mean_weights.sum(axis=0)
+        noise = layout.against_control((weights / layout.sizes.sum(axis=0)) ** 2)
+        uneven = math.sqrt(2 * float((noise / layout.against_control(weights) ** 2).max()))
+        widest = max(
+            span**2 / max(std, span / _MOST_SPANS) ** 2
+            for scenario in scenarios
+            for name, span, (_, std) in zip(
+                scenario.space.outcome_names,
+                np.ptp(scenario.space.metric_values(), axis=1).tolist(),
+                scenario.moments(),
+                strict=False,
+            )
+            if name in wanted
+        )
+        needed = len(wanted) * widest * uneven / _LOST / request.epsilon
+        share = float(f"{min(max(needed, _LEAST_SHARE), _MOST_SHARE):.2g}")
+    if not share:
+        raise ParameterError("covariate_share must be above 0 where there is a covariate")
+    return NoisyCovariates(
+        epsilon=share * request.epsilon,
+        covariate_epsilon=request.epsilon,
+        covariates=request.covariates,
+    )
 
 
 def _choose_optimal(request: BudgetRequest, scenario: Scenario) -> Recipe:

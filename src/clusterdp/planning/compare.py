@@ -18,6 +18,7 @@ from clusterdp.spec.fields import SUM_SHARES
 from clusterdp.spec.purpose import USUAL_SEGMENT, parse_purpose
 from clusterdp.spec.request import BudgetRequest
 from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.covariates import NoisyCovariates
 from clusterdp.statistics.sums import totals_label
 
 if TYPE_CHECKING:
@@ -278,6 +279,7 @@ _SPENT_ON = {
     "counts": "noisy counts of outcomes",
     "contrasts": "differences between arms in each cluster",
     "pilot": "pilot histogram (finds the range)",
+    "covariates": "covariates (overall effect)",
     "labels": "noisy clusters",
 }
 
@@ -324,6 +326,8 @@ def mechanism_options(comparisons: Sequence[MechanismComparison]) -> dict[str, A
             name: round(share, _DIGITS) for name, share in zip(SUM_SHARES, split[1:], strict=True)
         }
         options |= mechanism.rows.options() if len(comparisons) == 1 else {}
+    if covariates := mechanism.find(NoisyCovariates):
+        options["covariate_share"] = round(covariates.epsilon / epsilon, _DIGITS)
     return options
 
 
@@ -350,6 +354,8 @@ def _named(name: str, request: BudgetRequest) -> BudgetRequest:
         delta=0.0 if name.startswith("noisy-") else request.delta,
         optimize_for=request.optimize_for,
         asked=request.asked,
+        covariates=() if name.startswith("noisy-") else request.covariates,
+        covariate_share=request.covariate_share,
     )
 
 

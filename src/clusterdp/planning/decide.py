@@ -36,6 +36,7 @@ from clusterdp.privacy.composition import split_budget
 from clusterdp.rows.column_types import Notation
 from clusterdp.spec.columns import Columns, question_names
 from clusterdp.spec.spec import QuestionSpec, ReleaseSpec
+from clusterdp.statistics.covariates import NoisyCovariates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -248,6 +249,7 @@ class Draft:
             folds=self.request.folds,
             question_names=question_names([one.names for one in declared]),
             private_cluster=self.request.clusters.response is not None,
+            covariates=tuple(dict.fromkeys(one.column for one in self.request.budget.covariates)),
         )
 
     @cached_property
@@ -436,5 +438,12 @@ def decide(
         )
         for space, scenario, mechanism in zip(draft.spaces, scenarios, mechanisms, strict=True)
     ]
+    for mechanism in mechanisms:
+        held = mechanism.find(NoisyCovariates)
+        if held and not {one.column for one in held.covariates} <= {*draft.columns.covariates}:
+            raise ParameterError(
+                "a mechanism made by hand has no covariates; choose one by name, and give "
+                "covariate=... (--covariate)"
+            )
     request = draft.request
     return ReleaseSpec.from_questions(questions, request.clusters, request.provenance)

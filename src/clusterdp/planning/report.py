@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp._text import counted, percent, plural
 from clusterdp.document.model import Facts, Paragraph, Section, Table, as_notes
 from clusterdp.mechanisms.draw import Question, disclosure_notes
-from clusterdp.planning.advice import gap_notes, pilot_range_notes
+from clusterdp.planning.advice import covariate_notes, gap_notes, pilot_range_notes
 from clusterdp.planning.compare import budget, spent_on
 from clusterdp.planning.decide import asked_in_words, assumed_in_words
 from clusterdp.precision.visible import (
@@ -231,6 +231,7 @@ class QuestionReport:
         mechanism = choice.mechanism
         return (
             *unseen_notes(self.metrics, choice.overall, plural(unit)),
+            *covariate_notes(mechanism, self.space, self.metrics, choice.precisions),
             *self._given_up(),
             *true_cluster_notes(self.metrics, self._true_clusters()),
             *self._unserved(),

@@ -21,8 +21,9 @@ from clusterdp.precision.closed_form import (
 )
 from clusterdp.precision.expected import without_rounding
 from clusterdp.precision.row_noise import RowNoise
-from clusterdp.spec.purpose import BREAKDOWNS
+from clusterdp.spec.purpose import BREAKDOWNS, OVERALL
 from clusterdp.statistics.contrasts import NoisyContrasts
+from clusterdp.statistics.covariates import NoisyCovariates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -141,6 +142,8 @@ class ExpectedVariance:
             `[treatment]`.
         degrees: Degrees of freedom that such groups leave, with noise of privacy on what each adds,
             axes `[..., treatment]`, and without. None if units were assigned.
+        adjusted: What the owner's covariate takes off sampling of the overall effect, and what its
+            noise adds to privacy; axes `[treatment]`. None without one.
     """
 
     sampling: FloatArray
@@ -149,11 +152,15 @@ class ExpectedVariance:
     largest_effect: float
     between: FloatArray | float = 0.0
     degrees: tuple[FloatArray, FloatArray] | None = None
+    adjusted: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def overall(self) -> Prediction:
-        """Of the overall effect."""
-        return self.of_target(0)
+        """Of the overall effect, adjusted where the owner has a covariate."""
+        if self.adjusted is None:
+            return self.of_target(0)
+        explained, noise = self.adjusted
+        return self._prediction(self.sampling[0] - explained, self.privacy[0] + noise)
 
     def of_target(self, target: int) -> Prediction:
         """Of everyone (0), or of a group."""
@@ -186,6 +193,9 @@ class ExpectedVariance:
         """
         variances = self.sampling + self.privacy
         found = variances[..., 0, :]
+        if purpose.kind == OVERALL and self.adjusted is not None:
+            explained, noise = self.adjusted
+            found = found - explained + noise
         if self.by_rows is not None and purpose.kind == BREAKDOWNS:
             targets, shares = purpose.groups(layout)
             found = np.einsum("g,...gt->...t", shares, variances[..., targets, :])
@@ -223,7 +233,8 @@ def predict(
             for metric, values in enumerate(space.metric_values())
         )
     prior = mechanism.settled_rows(space).public_prior(space)
-    return Forecast(scenario, prior, mechanism.asked_share)(
+    covariates = mechanism.find(NoisyCovariates)
+    return Forecast(scenario, prior, mechanism.asked_share, covariates=covariates)(
         arm_cells(layout, mechanism.total_weights(layout)),
         published_noise(mechanism, layout, space),
         noise or RowNoise.designed(mechanism, scenario),
@@ -260,11 +271,18 @@ class Forecast:
         prior: What is public of outcomes; axes `[category]`.
         asked_share: The share of units that are asked.
         likely: What variances of outcomes are taken to be, as a share of what is expected.
+        covariates: The owner's covariates; None without.
     """
 
     def __init__(
-        self, scenario: Scenario, prior: FloatArray, asked_share: float, likely: float = 1.0
+        self,
+        scenario: Scenario,
+        prior: FloatArray,
+        asked_share: float,
+        likely: float = 1.0,
+        covariates: NoisyCovariates | None = None,
     ) -> None:
+        self._space, self._covariates = scenario.space, covariates
         self._layout, self._share = scenario.layout, asked_share
         values, self._factors = scenario.space.metric_values(), scenario.factors
         self._spans = np.ptp(values, axis=1).tolist()
@@ -326,7 +344,32 @@ class Forecast:
             largest_effect=self._spans[metric],
             between=layout.against_control(_between_variances(layout, spread)),
             degrees=degrees,
+            adjusted=self._adjusted(metric, sampling[0]),
         )
+
+    def _adjusted(self, metric: int, sampling: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+        """What a covariate of the declared correlation gives, as estimates are adjusted.
+
+        Its range is taken to have as many standard deviations as that of the outcome. Where its
+        noise is more than it explains, estimates are not adjusted.
+        """
+        every = () if self._covariates is None else self._covariates.of_space(self._space)
+        correlation = next((one.correlation for place, one in every if place == metric), None)
+        if self._covariates is None or not correlation:
+            return None
+        layout, span = self._layout, self._spans[metric]
+        imbalance, products = self._covariates.relative_noise(layout, self._space, metric)
+        spread = float(self._spreads[metric].mean()) / span**2  # of both, in units of their ranges
+        weights = layout.mean_weights.sum(axis=0)
+        more = 1 + 2 * imbalance / (spread * layout.against_control(weights))
+        explained = correlation**2 * layout.against_control(sampling) / more
+        noise = layout.against_control(weights**2 * products) * span**2
+        noise = noise / (spread * layout.against_control(weights) * more)
+        # Slopes carry the noise of imbalance into the effect.
+        noise = noise + explained * (more - 1) / more
+        explained = explained * (1 + (more - 1) / more)
+        better = explained > noise
+        return np.where(better, explained, 0.0), np.where(better, noise, 0.0)
 
 
 def _summed(factors: FloatArray, variances: Iterable[FloatArray]) -> FloatArray:

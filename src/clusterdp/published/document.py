@@ -152,6 +152,8 @@ def protection(view: FolderView) -> Section:
     also = "If the experiment shows that a treatment works, it also shows that for people like you."
     formal = [stated.odds, in_code(what_is_public(manifest)), stated.bounds_lead]
     said = [covered, stated.formal, f"{stated.limits} {also}", other_releases(manifest)]
+    if kept := manifest.terms.covariates_in_words(stated.unit):
+        said.insert(1, f"{strong('Covariates of the owner')}: {kept}.")
     more = Section("The guarantee in detail", [*map(Paragraph, formal), table], is_folded=True)
     first, *rest = map(Paragraph, said)
     return Section("Privacy", [first, *bar, *rest, more], "guarantee")

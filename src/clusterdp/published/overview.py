@@ -14,6 +14,7 @@ from clusterdp.published.manifest import arms_in_words, software_name, title_of
 from clusterdp.published.notes import joined_texts
 from clusterdp.spec.columns import RESPONSE
 from clusterdp.spec.provenance import provenance_pairs
+from clusterdp.statistics.covariates import NoisyCovariates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,7 @@ def overview(view: FolderView) -> list[Part]:
     pairs = [
         ("Public", ", ".join(name for name in published if name not in private)),
         ("Randomized", ", ".join(name for name in published if name in private)),
+        ("Covariates", terms.covariates_in_words(about.unit)),
         ("Privacy", str(terms.guarantee.statement(about.unit))),
         *(pair for pair in provenance_pairs(about) if pair[0] != "Published"),
     ]
@@ -147,6 +149,9 @@ def owners_words(manifest: Manifest) -> list[str]:
         "what was declared before the pilot": any(manifest.before_pilot),
         "prior": any(
             one.prior is not None and one.pilot is None for one in manifest.terms.mechanisms
+        ),
+        "columns and ranges of covariates": any(
+            one.find(NoisyCovariates) for one in manifest.terms.mechanisms
         ),
         "weights": any(question.outcomes.declared.weights for question in manifest.questions),
         "pooling": manifest.pooling is not None,

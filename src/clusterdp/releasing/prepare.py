@@ -18,6 +18,7 @@ from clusterdp.rows.tally import CountRequest
 from clusterdp.sources.source import NamedSource, named_source
 from clusterdp.spec.clusters import PublicClusters
 from clusterdp.spec.columns import aggregation_notes
+from clusterdp.statistics.covariates import NoisyCovariates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -158,12 +159,14 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
 
 def asked_of(mechanism: Mechanism, layout: Layout) -> CountRequest:
     """What the statistics of a question's mechanism need to be counted, and no more."""
+    covariates = mechanism.find(NoisyCovariates)
     return CountRequest(
-        sums=any(one.level is None and not one.of_categories for one in mechanism.statistics),
+        sums=any(one.of_cell_sums for one in mechanism.statistics),
         levels=tuple(one.level for one in mechanism.statistics if one.level is not None),
         weights=mechanism.total_weights(layout),
         counts=any(one.of_categories for one in mechanism.statistics),
         rounded=True,
+        covariates=() if covariates is None else covariates.covariates,
     )
 
 

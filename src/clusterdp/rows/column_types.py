@@ -108,6 +108,7 @@ _RULES: dict[str, tuple[Callable[[pl.DataType], bool], str]] = {
             "labels: {name}=no,yes"
         ),
     ),
+    "covariate": (holds_outcomes, ", not numbers; convert it to a number per unit"),
     "passthrough": (
         is_publishable,
         (

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clusterdp.outcomes.encoding import OutcomeCodes
     from clusterdp.rows.questions import QuestionRule
     from clusterdp.spec.columns import Columns
+    from clusterdp.statistics.covariates import Covariate
 
 
 class RowCodes(NamedTuple):
@@ -52,7 +53,8 @@ class RowCodes(NamedTuple):
         places: The place of each row among the totals of every level that is counted.
         folds: The fold of each row, if its place depends on it; else None.
         lacking: Rows without an id; rows whose id is text that cannot be shown everywhere; rows
-            without a declared label, where clusters are private.
+            without a declared label, where clusters are private; rows that lack a covariate.
+        covariates: The steps of each covariate that is counted.
     """
 
     ids: UnitIds
@@ -63,7 +65,8 @@ class RowCodes(NamedTuple):
     groups: tuple[IntArray, ...]
     places: Mapping[tuple[str, ...], IntArray]
     folds: CodeArray | None
-    lacking: tuple[int, int, int]
+    lacking: tuple[int, int, int, int]
+    covariates: Mapping[Covariate, IntArray]
 
     @property
     def units(self) -> pl.Series:
@@ -157,6 +160,7 @@ class RowEncoder:
         cells: How rows are assigned to cells.
         asking: Which question each unit is asked; None where there is one question.
         levels: The columns of each breakdown that rows are assigned to groups of; none for totals.
+        covariates: The covariates that are counted.
     """
 
     columns: Columns
@@ -164,6 +168,7 @@ class RowEncoder:
     cells: CellEncoder
     asking: QuestionRule | None = None
     levels: tuple[tuple[str, ...], ...] = ()
+    covariates: tuple[Covariate, ...] = ()
 
     @classmethod
     def for_spaces(
@@ -189,6 +194,7 @@ class RowEncoder:
         has_ids = not units.null_count()
         is_folded = has_ids and self.columns.folds > 1 and bool(self.levels)
         folds = fold_numbers(ids, self.columns.folds) if is_folded else None
+        covariates, n_without = self._covariates(batch)
         return RowCodes(
             ids=ids,
             hashes=id_hashes(units),
@@ -198,8 +204,19 @@ class RowEncoder:
             groups=tuple(groups.values()),
             places=self._places(cells, folds, groups) if self.levels else {},
             folds=folds,
-            lacking=(units.null_count(), n_unplain(units), n_unlabelled),
+            lacking=(units.null_count(), n_unplain(units), n_unlabelled, n_without),
+            covariates=covariates,
         )
+
+    def _covariates(self, batch: pl.DataFrame) -> tuple[dict[Covariate, IntArray], int]:
+        """The steps of the covariates, and how many rows lack one."""
+        found, lacking = {}, np.zeros(len(batch), dtype=np.bool_)
+        for one in self.covariates:
+            values = outcome_array(batch[one.column]).astype(np.float64)
+            is_known = np.isfinite(values)
+            lacking |= ~is_known
+            found[one] = one.steps(np.where(is_known, values, one.low))
+        return found, int(np.count_nonzero(lacking))
 
     @property
     def secret_columns(self) -> tuple[tuple[str, ...], ...]:

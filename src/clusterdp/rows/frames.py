@@ -194,7 +194,7 @@ def _label(value: Any, decimal: str) -> str | None:  # noqa: ARG001 - as outcome
 
 
 # How columns are read whose types could follow from all of their values, by the part they play.
-_READ_ALONE = {"outcome": _outcome, PRIVATE_CLUSTER: _label}
+_READ_ALONE = {"outcome": _outcome, "covariate": _outcome, PRIVATE_CLUSTER: _label}
 # What pandas has in place of None.
 _NOTHING = frozenset({"NAType", "NaTType"})
 

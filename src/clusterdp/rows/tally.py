@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp.outcomes.metric import Metric
 from clusterdp.rows.keys import Fingerprint
 from clusterdp.statistics.base import CellTotals
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from clusterdp.cells.layout import Layout
     from clusterdp.rows.encoding import RowCodes, RowEncoder
     from clusterdp.statistics.base import SumPair
+    from clusterdp.statistics.covariates import Covariate
+
+
+# The powers of a covariate and of its outcome whose sums are counted: of x, x², xy and y.
+_PRODUCTS = ((1, 0), (2, 0), (1, 1), (0, 1))
 
 
 class CountRequest(NamedTuple):
@@ -30,6 +36,7 @@ class CountRequest(NamedTuple):
         counts: Whether counts of the units that are asked are needed, category by category.
         rounded: Whether numbers are rounded at random for these, or each is taken at the grid point
             below it.
+        covariates: The owner's covariates, of this question or of others.
     """
 
     sums: bool = False
@@ -37,6 +44,7 @@ class CountRequest(NamedTuple):
     weights: IntArray | None = None
     counts: bool = False
     rounded: bool = False
+    covariates: tuple[Covariate, ...] = ()
 
 
 class QuestionTally:
@@ -55,11 +63,13 @@ class QuestionTally:
         levels: The columns that totals are asked for by.
         level_sizes: How many totals each level has that is added up row by row, by its columns.
         weights: What a unit of each cell counts in totals; axes `[cell]`.
+        covariates: The owner's covariates, each with its outcome as integers.
         rounding_keys: The names of the keys that numbers are rounded with for counts; none where
             they are not.
         own_counts: Whether published counts are counted apart from everyone's categories: some are
             not asked, or numbers are rounded.
-        table: Rows by category, sums, squares and counts of their own; axes `[cell, place]`.
+        table: Rows by category, sums, squares, sums of covariates and counts of their own; axes
+            `[cell, place]`.
         groups: Weighted sums of metrics, then of their squares, by the groups of every level; axes
             `[place, 2 * metric]`.
         flaws: Rows without an outcome, rows with one outside its space, other rows that break a
@@ -87,7 +97,13 @@ class QuestionTally:
         is_rounded = asked.counts and asked.rounded
         self.rounding_keys = self.encoder.rounding_keys("counts") if is_rounded else ()
         self.own_counts = asked.counts and (rows.asking is not None or bool(self.rounding_keys))
-        width = self.n_categories * (1 + self.own_counts) + 2 * self.n_sums
+        self.covariates = tuple(
+            (one, space.integers_of(Metric.mean_of(one.outcome)))
+            for one in asked.covariates
+            if one.outcome in space.outcome_names
+        )
+        n_sums = 2 * self.n_sums + len(_PRODUCTS) * len(self.covariates)
+        width = self.n_categories * (1 + self.own_counts) + n_sums
         n_groups = sum(self.level_sizes.values())
         self.table = np.zeros((layout.sizes.size, width), dtype=np.int64)
         self.groups = np.zeros((n_groups, 2 * len(metrics)), dtype=np.int64)
@@ -113,8 +129,13 @@ class QuestionTally:
         if self.n_sums:
             sums, squares = np.split(table[..., first : first + 2 * self.n_sums], 2, axis=-1)
             totals = totals._replace(sums=sums, squares=squares)
+        if self.covariates:
+            first += 2 * self.n_sums
+            shape = (*table.shape[:-1], len(self.covariates), len(_PRODUCTS))
+            last = first + len(_PRODUCTS) * len(self.covariates)
+            totals = totals._replace(covariates=table[..., first:last].reshape(shape))
         if self.own_counts:
-            totals = totals._replace(counts=table[..., -first:])
+            totals = totals._replace(counts=table[..., -self.n_categories :])
         return totals
 
     def _everyone(self) -> SumPair:
@@ -152,10 +173,20 @@ class QuestionTally:
                 np.add.at(self.table[:, n_categories + place], rows.cells, integers)
                 np.add.at(self.table[:, n_categories + n_sums + place], rows.cells, squares)
             self._add_groups(rows, place, integers, squares)
+        self._add_covariates(rows, n_categories + 2 * n_sums)
         if self.own_counts:
             asked = rows.asked(self.number)
             rounded = self.encoder.round(asked, self.rounding_keys, keys)
-            self._count(asked.cells, n_categories + 2 * n_sums + rounded.astype(np.int64))
+            first = self.table.shape[1] - n_categories
+            self._count(asked.cells, first + rounded.astype(np.int64))
+
+    def _add_covariates(self, rows: RowCodes, first: int) -> None:
+        """Add the sums of covariates, in the order of `_PRODUCTS`, to the cells of some rows."""
+        for number, (one, outcome) in enumerate(self.covariates):
+            values = (rows.covariates[one], outcome.of_rows(rows.questions[self.number]))
+            for place, (of_covariate, of_outcome) in enumerate(_PRODUCTS):
+                column = self.table[:, first + len(_PRODUCTS) * number + place]
+                np.add.at(column, rows.cells, values[0] ** of_covariate * values[1] ** of_outcome)
 
     def _count(self, cells: IntArray, places: CodeArray) -> None:
         """Add one to a place of each row's cell."""
@@ -197,8 +228,9 @@ class Tally:
             QuestionTally(encoder, number, layout, one) for number, one in enumerate(asked)
         )
         levels = dict.fromkeys(level for one in self.questions for level in one.level_sizes)
-        self.encoder = replace(encoder, levels=tuple(levels))
-        self.lacking = np.zeros(3, dtype=np.int64)
+        covariates = dict.fromkeys(one for counts in asked for one in counts.covariates)
+        self.encoder = replace(encoder, levels=tuple(levels), covariates=tuple(covariates))
+        self.lacking = np.zeros(4, dtype=np.int64)
         self.seen = Fingerprint()
 
     @property

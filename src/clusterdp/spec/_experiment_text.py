@@ -18,6 +18,7 @@ from clusterdp.outcomes.declaration import parse_question, parse_space
 from clusterdp.outcomes.metric import OBSERVED
 from clusterdp.outcomes.number import Number
 from clusterdp.spec.fields import DECLARED, SECTIONS
+from clusterdp.statistics.covariates import Covariate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -343,6 +344,16 @@ def _probs(text: str) -> Any:
     return {arm: _plain(float(prob)) for arm, _, prob in by_arm}
 
 
+def _covariates(texts: list[str]) -> dict[str, Any]:
+    """Covariates by outcome, each with its column, its range and what is expected of it."""
+    found: dict[str, Any] = {}
+    for one in map(Covariate.parse, texts):
+        found[one.outcome] = {"column": one.column, "range": [_plain(one.low), _plain(one.high)]}
+        if one.correlation is not None:
+            found[one.outcome]["correlation"] = _plain(one.correlation)
+    return found
+
+
 # Options that the file has in another form.
 _STRUCTURES: dict[str, Callable[[Any], Any]] = {
     "labels": lambda given: list(parse_names(given)),
@@ -354,4 +365,5 @@ _STRUCTURES: dict[str, Callable[[Any], Any]] = {
     "label_shares": _numbers_by_name,
     "assignment": lambda texts: {label: _probs(text) for label, text in _pairs(texts)},
     "aggregate": _rules,
+    "covariate": _covariates,
 }

@@ -48,6 +48,9 @@ PUBLISHED_COLUMNS = frozenset(
         "noisy_sum",
         "noisy_sum_in_units",
         "noisy_squares",
+        "covariate_imbalance",
+        "covariate_squares",
+        "covariate_products",
         "prior",
         "decode",
         "channel",
@@ -78,6 +81,7 @@ class Columns:
             itself, and where clusters are public.
         outcomes: The sensitive outcomes.
         missing: Those that may be missing.
+        covariates: The owner's covariates of outcomes, which are published nowhere.
         kept: Public columns that are published as they are.
         breakdowns: Columns that analysts will segment by; several in one entry are crossed.
             They are published like kept ones.
@@ -100,6 +104,7 @@ class Columns:
     question_names: tuple[str, ...] = ()
     private_cluster: bool = False
     true_cluster: str | None = None
+    covariates: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
@@ -123,7 +128,7 @@ class Columns:
         kept = dict.fromkeys((*self.kept, *cut_by))
         object.__setattr__(self, "kept", tuple(name for name in kept if name not in named))
         own = () if self.true_cluster is None else (self.true_cluster,)
-        names = [*self.public, *own, *self.outcomes]
+        names = [*self.public, *own, *self.outcomes, *self.covariates]
         for name in names:
             _check_name(name)
         twice = [name for name, times in Counter(names).items() if times > 1]
@@ -184,20 +189,21 @@ class Columns:
 
     @property
     def secret(self) -> tuple[str, ...]:
-        """Columns that nothing public may be made of: ids, outcomes and a private cluster."""
+        """Columns that nothing public may be made of: ids, and all that is secret."""
         private = (self.cluster,) if self.private_cluster and self.cluster else ()
-        return (self.unit, *self.outcomes, *private)
+        return (self.unit, *self.outcomes, *self.covariates, *private)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no column may reveal: the outcomes, and a private cluster."""
+        """What no column may reveal: the outcomes, covariates, and a private cluster."""
         return self.secret[1:]
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """The columns that outcomes are counted by: ids, cells, breakdowns; and the outcomes."""
+        """What outcomes are counted by: ids, cells, breakdowns; outcomes and covariates."""
         cut_by = (name for names in self.breakdowns for name in names)
-        return tuple(dict.fromkeys((self.unit, *self.cell, *cut_by, *self.outcomes)))
+        held = (*self.outcomes, *self.covariates)
+        return tuple(dict.fromkeys((self.unit, *self.cell, *cut_by, *held)))
 
     @property
     def n_questions(self) -> int:
@@ -237,6 +243,7 @@ class Columns:
             self.arm: "arm",
             **{name: part for name, part in named.items() if name is not None},
             **dict.fromkeys(self.outcomes, "outcome"),
+            **dict.fromkeys(self.covariates, "covariate"),
             **dict.fromkeys(self.kept, "passthrough"),
             **{name: "breakdown" for names in self.breakdowns for name in names},
         }

@@ -83,6 +83,13 @@ Conditions = Annotated[
     list[str] | None, OptionField("constraints such as 'conversion -> visit'", "'A -> B'")
 ]
 Named = Annotated[list[str] | None, OptionField("names of outcomes, such as ['spend']", "NAME")]
+Covariates = Annotated[
+    list[str] | None,
+    OptionField(
+        "columns by outcome, such as {'spend': {'column': 'spend_before', 'range': [0, 500]}}",
+        "NAME=COLUMN",
+    ),
+]
 Metrics = Annotated[list[str] | None, OptionField("metrics such as 'rounds>=10'", "METRIC")]
 Weights = Annotated[
     list[str] | None, OptionField("weights by metric, such as {'rounds': 2}", "METRIC=NUMBER")
@@ -203,6 +210,12 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "What always holds in your system, such as 'conversion -> visit' or 'spend>0 -> "
         "conversion'. Reduces noise.",
     ] = None
+    covariate: Annotated[
+        Covariates,
+        "A column from before the experiment that predicts an outcome, its range, and the "
+        "correlation you expect: spend=spend_before:0..500 correlation 0.7. Its values are not "
+        "published; overall effects get more precise.",
+    ] = None
     missing: Annotated[
         Named,
         "Outcomes that may be missing: null or NaN; in text also an empty field, NA, N/A or None. "
@@ -297,6 +310,9 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sums_share: Annotated[Share, "Share of epsilon for noisy sums of every cluster and arm."] = None
     breakdown_share: Annotated[
         Share, "Share of epsilon for noisy totals of all breakdowns, divided equally."
+    ] = None
+    covariate_share: Annotated[
+        Share, "Share of epsilon for how covariates and outcomes vary together."
     ] = None
     prior: Annotated[
         Numbers,
@@ -393,7 +409,7 @@ PANELS = {
     ),
     "Outcomes": (
         *("constraint", "missing", "metric", "primary", "aggregate", "clip", "weight", "question"),
-        *("decimal", "thousands"),
+        *("covariate", "decimal", "thousands"),
     ),
     "Design": (
         *("randomization_unit", "group_correlation", "arm_shares", "passthrough", "unit_name"),
@@ -426,7 +442,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "analysis": {
         **_as_options("primary", questions="question", constraints="constraint"),
         **_as_options(breakdowns="breakdown", metrics="metric", weights="weight"),
-        **_as_options("optimize_for", "within_share", "clip"),
+        **_as_options("optimize_for", "within_share", "clip", covariates="covariate"),
     },
     "privacy": _as_options("epsilon", "pilot", "ledger", "population", "continues"),
     "about": _as_options(
@@ -439,17 +455,18 @@ SECTIONS: dict[str, dict[str, str]] = {
     ),
     "expert": _as_options(
         *("mechanism", "delta", "prior", "noise_scale", "prior_floor", "resample_prob"),
-        *("counts_share", "totals_share", "sums_share", "breakdown_share"),
+        *("counts_share", "totals_share", "sums_share", "breakdown_share", "covariate_share"),
     ),
 }
 # What is declared about outcomes.
 DECLARATION = (
-    *("outcomes", "constraint", "missing", "metric", "weight", "baseline", "grids", "question"),
+    *("outcomes", "constraint", "missing", "metric", "covariate", "weight", "baseline"),
+    *("grids", "question"),
 )
 # What a mechanism is chosen by.
 REQUESTED = (
     *("epsilon", "delta", "mechanism", "noise_scale", "prior_floor", "resample_prob"),
-    *("counts_share", "pilot", *SUM_SHARES, "prior"),
+    *("counts_share", "pilot", *SUM_SHARES, "covariate_share", "prior"),
 )
 # What a plan decides.
 DECIDED = (*REQUESTED, "grids", "question")

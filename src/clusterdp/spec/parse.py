@@ -31,6 +31,7 @@ from clusterdp.spec.fields import DECLARATION, DECLARED, REQUESTED, Options
 from clusterdp.spec.provenance import LONGEST, Provenance
 from clusterdp.spec.purpose import BALANCED
 from clusterdp.spec.request import BudgetRequest, OutcomeRequest, Request
+from clusterdp.statistics.covariates import Covariate
 from clusterdp.storage.folder import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def as_texts(option: str, given: Any) -> Any:
     if isinstance(given, str):
         return [given]
     if isinstance(given, dict):
-        as_text = _as_parts if option == "assignment" else _as_text
+        as_text = _BY_NAME.get(option, _as_text)
         values = {name: as_text(value) for name, value in given.items()}
         if not all(isinstance(value, str) for value in values.values()):
             return given
@@ -91,6 +92,26 @@ def _as_parts(value: Any) -> Any:
     if isinstance(value, dict) and all(map(_is_number, value.values())):
         return "/".join(f"{arm}:{shortest_decimal(prob)}" for arm, prob in value.items())
     return _as_text(value)
+
+
+def _as_covariate(value: Any) -> Any:
+    """A covariate as `spend_before:0..500 correlation 0.7`; all else as it is."""
+    if not isinstance(value, dict) or not {"column", "range"} <= set(value) <= _OF_COVARIATES:
+        return value
+    column, ends, correlation = value["column"], value["range"], value.get("correlation")
+    if not isinstance(column, str) or not _are_numbers(ends) or len(ends) != 2:
+        return value
+    text = f"{column}:{'..'.join(map(shortest_decimal, ends))}"
+    if correlation is None:
+        return text
+    return (
+        f"{text} correlation {shortest_decimal(correlation)}" if _is_number(correlation) else value
+    )
+
+
+_OF_COVARIATES = {"column", "range", "correlation"}
+# What is given by name, and is no number, list of numbers or of labels.
+_BY_NAME = {"assignment": _as_parts, "covariate": _as_covariate}
 
 
 def _are_texts(value: Any) -> bool:
@@ -211,7 +232,7 @@ def parse(given: Mapping[str, Any] | Options) -> Request:
         options=options,
         outcomes=outcomes,
         clusters=_clusters(options),
-        budget=_budget(options),
+        budget=_budget(options, names),
         target=None if options.mde is None else _target(options.mde),
         kept=kept,
         breakdowns=tuple(map(parse_names, options.breakdown or ())),
@@ -256,12 +277,38 @@ def _margins(texts: list[str], declared: DeclaredOutcomes) -> dict[str, Margin]:
     return parse_margins(texts, declared.margin_spaces)
 
 
-def _budget(options: Options) -> BudgetRequest:
+def _budget(options: Options, names: Collection[str]) -> BudgetRequest:
     given = {name: getattr(options, name) for name in REQUESTED}
+    given["covariates"] = _covariates(options, names)
     prior = None if options.prior is None else tuple(parse_numbers(options.prior))
     delta = checked_delta(options.delta or 0.0)
     purpose = None if options.optimize_for == BALANCED else options.optimize_for
     return BudgetRequest(**given | {"delta": delta, "prior": prior, "optimize_for": purpose})
+
+
+def _covariates(options: Options, names: Collection[str]) -> tuple[Covariate, ...]:
+    """The owner's covariates, each of a declared outcome."""
+    found = tuple(map(Covariate.parse, options.covariate or ()))
+    for one in found:
+        if one.outcome not in names:
+            raise ParameterError(
+                f"covariate: there is no outcome {one.outcome!r}; the outcomes are "
+                f"{', '.join(map(repr, names))}"
+            )
+        if one.outcome in (options.missing or ()):
+            raise ParameterError(
+                f"covariate: {one.outcome!r} may be missing, and a covariate adjusts means of all "
+                "units; leave out its covariate"
+            )
+    if len({one.outcome for one in found}) < len(found):
+        raise ParameterError("covariate gives an outcome twice; give each outcome one column")
+    for name in ("private_cluster", "randomization_unit"):
+        if found and getattr(options, name) is not None:
+            raise ParameterError(
+                f"covariate adjusts effects of arms that were assigned unit by unit, in public "
+                f"clusters; leave out covariate, or {name}"
+            )
+    return found
 
 
 def _target(given: str | float) -> tuple[Metric | None, float]:

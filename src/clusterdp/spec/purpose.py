@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # The share of the segments that a plan for all purposes looks at.
 USUAL_SEGMENT = 0.1
-_OVERALL, BREAKDOWNS, _SEGMENTS = "overall", "breakdowns", "segments"
+OVERALL, BREAKDOWNS, _SEGMENTS = "overall", "breakdowns", "segments"
 # All purposes at once, as None.
 BALANCED = "balanced"
 
@@ -68,9 +68,9 @@ def parse_purpose(text: str | None, layout: Layout | None = None) -> tuple[Purpo
         if one.compares_arms
     )
     if text is None:
-        return (Purpose(_OVERALL), *every, Purpose(_SEGMENTS, USUAL_SEGMENT))
-    if text == _OVERALL:
-        return (Purpose(_OVERALL),)
+        return (Purpose(OVERALL), *every, Purpose(_SEGMENTS, USUAL_SEGMENT))
+    if text == OVERALL:
+        return (Purpose(OVERALL),)
     if text == BREAKDOWNS:
         if layout is not None and not every:
             raise ParameterError(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.spec.clusters import Clusters
     from clusterdp.spec.fields import Options
     from clusterdp.spec.provenance import Provenance
+    from clusterdp.statistics.covariates import Covariate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,8 @@ class BudgetRequest:
         prior: The public prior that an optimal channel is designed for.
         optimize_for: What it is for, see `parse_purpose`; None for all purposes at once.
         asked: Of how many of `ASKED_TOTAL` units the question is asked.
+        covariates: The owner's covariates, of the outcomes of all questions.
+        covariate_share: The share of ε for their products with outcomes.
     """
 
     mechanism: str | None = None
@@ -84,6 +87,8 @@ class BudgetRequest:
     prior: tuple[float, ...] | None = None
     optimize_for: str | None = None
     asked: int = ASKED_TOTAL
+    covariates: tuple[Covariate, ...] = ()
+    covariate_share: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "noise_scale", "prior_floor", "resample_prob"):
@@ -92,7 +97,7 @@ class BudgetRequest:
                 raise ParameterError(f"{name} must be a finite number above 0, got {given}")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
-        for name in ("pilot", "counts_share", *SUM_SHARES):
+        for name in ("pilot", "counts_share", "covariate_share", *SUM_SHARES):
             share = getattr(self, name)
             if share is not None and not 0 <= share < 1:
                 raise ParameterError(

@@ -27,6 +27,7 @@ from clusterdp.privacy.accounting import (
     basic_composition,
 )
 from clusterdp.spec.columns import question_names
+from clusterdp.statistics.covariates import NoisyCovariates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,6 +163,11 @@ class Terms(Struct, frozen=True, kw_only=True, dict=True):
     def has_pilot(self) -> bool:
         """Whether a pilot was paid for."""
         return any(mechanism.pilot is not None for mechanism in self.mechanisms)
+
+    def covariates_in_words(self, unit: str = "unit") -> str:
+        """What is published of the owner's covariates; empty without any."""
+        found = self.mechanisms[0].find(NoisyCovariates)
+        return "" if found is None else found.in_sentences(unit)
 
     @property
     def question_names(self) -> tuple[str, ...]:

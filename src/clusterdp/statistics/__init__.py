@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.covariates import NoisyCovariates
 from clusterdp.statistics.sums import NoisySums, NoisyTotals
 
-Statistic = NoisyCounts | NoisyContrasts | NoisySums | NoisyTotals
+Statistic = NoisyCounts | NoisyContrasts | NoisySums | NoisyTotals | NoisyCovariates

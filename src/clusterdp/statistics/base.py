@@ -38,12 +38,15 @@ class CellTotals(NamedTuple):
         squares: Sums of squares of metrics, as in `MetricLattice.squares`; axes as those of sums.
         groups: Weighted sums and squares of groups, by the columns of the groups: axes
             `[..., group, fold, arm, metric]`.
+        covariates: Sums of x, x², xy and y of the owner's covariates x, in steps; axes `[cluster,
+            arm, covariate, 4]`. None where none were counted.
     """
 
     counts: IntArray
     sums: IntArray
     squares: IntArray
     groups: Mapping[tuple[str, ...], SumPair]
+    covariates: IntArray | None = None
 
     @classmethod
     def from_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:
@@ -181,6 +184,26 @@ class ClusterContrasts(NamedTuple):
     spread: FloatArray | None = None
 
 
+class CovariateMoments(NamedTuple):
+    """What is known of an owner's covariate, arm by arm; axes `[arm]`.
+
+    Attributes:
+        column: Its column.
+        imbalance: How far its stratified mean is from that of all units.
+        squares: Its variance within clusters.
+        products: Its covariance with the outcome within clusters.
+        imbalance_noise: The variance of the noise on imbalance.
+        products_noise: The same on covariances.
+    """
+
+    column: str
+    imbalance: FloatArray
+    squares: FloatArray
+    products: FloatArray
+    imbalance_noise: FloatArray
+    products_noise: FloatArray
+
+
 class Histogram(NamedTuple):
     """Noisy outcome counts of groups of cells: what a prior can be estimated from.
 
@@ -238,6 +261,10 @@ class DrawnStatistic(ABC):
         """
         return ()
 
+    def covariate_moments(self, metric: str) -> CovariateMoments | None:  # noqa: ARG002 - as above
+        """The owner's covariate of a metric, if it has one."""
+        return None
+
     def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:
         """Differences in means of a metric against the control of `layout`, from it alone.
 
@@ -263,6 +290,7 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         with_gaps: Its columns that have no value for some cells.
         in_words: What its columns hold.
         of_categories: Whether it is drawn from counts by category, not from sums.
+        of_cell_sums: Whether it is drawn from sums of every cell.
         of_everyone: Whether it covers all units, and is drawn together for all questions; else it
             covers the units that are asked, where a release has rows.
     """
@@ -271,6 +299,7 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
     with_gaps: ClassVar[tuple[str, ...]] = ()
     in_words: ClassVar[str]
     of_categories: ClassVar[bool] = False
+    of_cell_sums: ClassVar[bool] = False
     of_everyone: ClassVar[bool] = False
 
     @property

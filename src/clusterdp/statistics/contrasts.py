@@ -36,6 +36,7 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
     """
 
     beside_rows: ClassVar[bool] = False
+    of_cell_sums: ClassVar[bool] = True
     with_gaps: ClassVar[tuple[str, ...]] = (_COLUMN,)
     in_words: ClassVar[str] = (
         "the difference of its mean from control's, with noise (`noisy_contrast`)"

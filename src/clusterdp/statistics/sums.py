@@ -285,6 +285,7 @@ class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
     """Each cell's sums of metrics, see `NoisyMetricSums`; every unit counts once."""
 
     in_words: ClassVar[str] = "the noisy sum of each metric (`noisy_sum`)"
+    of_cell_sums: ClassVar[bool] = True
 
     def parameters(self) -> dict[str, float]:
         """What they cost."""

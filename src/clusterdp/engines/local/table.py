@@ -146,7 +146,8 @@ class TablePass:
         read = self._encoder.columns
         names = (*read.counted, *read.ordering)
         if self.asked.randomizer is not None:
-            names = (*read.public, *read.outcomes)
+            counted = [one.column for one in self._encoder.covariates]
+            names = (*read.public, *read.outcomes, *counted)
         numbered = rows.select(columns(dict.fromkeys(names))).with_row_index(_ROW)
         return numbered.map_batches(self._read, streamable=True, schema=self._schema)
 

@@ -267,6 +267,8 @@ class Findings:
         best: Which arm is best for each metric, with probabilities.
         checks: What was checked of the data, with verdicts.
         adjusted_for: The covariates of adjusted effects.
+        owner_covariates: Metrics whose overall effects are adjusted by a covariate of the owner,
+            each with its column.
         look: Which of several looks this is; None for one.
         scale: What tables show effects as.
     """
@@ -289,6 +291,7 @@ class Findings:
     best: tuple[BestArm, ...] = ()
     checks: tuple[DataCheck, ...] = ()
     adjusted_for: tuple[str, ...] = ()
+    owner_covariates: tuple[tuple[str, str], ...] = ()
     look: Look | None = None
     scale: Scale = "difference"
 
@@ -368,11 +371,21 @@ def parse_family(family: Any) -> tuple[str, ...]:
 
 
 def with_families(effects: Sequence[Effect], varying: tuple[str, ...]) -> tuple[Effect, ...]:
-    """The same effects, each with the size of its family and its p-values in it."""
+    """The same effects, each with the size of its family and its p-values in it.
+
+    What is reported is one family, adjusted or not; all else is a family of adjusted or of plain
+    effects.
+    """
     families: dict[Hashable, list[int]] = {}
-    for place, effect in enumerate(effects):
-        if effect.std_error == effect.std_error:  # a number
-            families.setdefault(_family_of(effect.of, varying), []).append(place)
+    known = [place for place, one in enumerate(effects) if one.std_error == one.std_error]
+    for place in known:
+        family = _family_of(effects[place].of, varying)
+        families.setdefault((family, effects[place].of.adjusted), []).append(place)
+    # After those, so that they count.
+    for place in known:
+        if effects[place].to_report:
+            family = _family_of(effects[place].of, varying)
+            families.setdefault((family, "reported"), []).append(place)
     found = list(effects)
     for places in families.values():
         p_values = np.array([effects[place].p_value for place in places])
@@ -410,7 +423,7 @@ def benjamini_hochberg(p_values: FloatArray) -> FloatArray:
 
 def _family_of(of: EffectTarget, varying: tuple[str, ...]) -> Hashable:
     """What the effects of a family have in common."""
-    kind = (bool(of.segment), of.against is not None, of.adjusted)
+    kind = (bool(of.segment), of.against is not None)
     fixed = {"arms": of.arm, "segments": (of.segment, of.against), "metrics": of.metric}
     return (kind, *(value for name, value in fixed.items() if name not in varying))
 

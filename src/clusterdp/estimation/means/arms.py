@@ -32,7 +32,7 @@ from clusterdp.statistics.base import CellTotals, ClusterContrasts
 
 # An effect has an interval unless noise of privacy gives its variance V an error of variance above
 # this times V²: as much as one degree of freedom.
-_MOST_ERROR = 2.0
+MOST_ERROR = 2.0
 
 
 class ArmMeans(NamedTuple):
@@ -102,7 +102,7 @@ class ArmMeans(NamedTuple):
         of_arms, variances = self.variances, np.maximum(sampling, least) + privacy
         return EffectArrays(
             effects=self.means[..., treated] - self.means[..., [layout.control]],
-            variances=np.where(errors > _MOST_ERROR * variances**2, np.inf, variances),
+            variances=np.where(errors > MOST_ERROR * variances**2, np.inf, variances),
             privacy_variances=privacy,
             control_means=self.means[..., layout.control] + origin,
             control_variances=of_arms[..., layout.control],

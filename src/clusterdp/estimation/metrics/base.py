@@ -62,6 +62,7 @@ class MetricFindings:
         folds: Effects in segments that stand out, each fold by fold.
         means: The functions whose means effects are on, with the question of each.
         outcomes: The outcomes that metrics are functions of.
+        owner_covariates: Metrics that are adjusted by a covariate of the owner, with its column.
         shrunken: Effects of many segments, shrunken.
     """
 
@@ -76,6 +77,7 @@ class MetricFindings:
     folds: list[list[Effect]] = field(default_factory=list)
     means: list[tuple[QuestionRows, CategoryFunction]] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
+    owner_covariates: list[tuple[str, str]] = field(default_factory=list)
     shrunken: list[tuple[EffectTarget, ShrunkenEffect]] = field(default_factory=list)
 
     def add(self, other: MetricFindings) -> None:

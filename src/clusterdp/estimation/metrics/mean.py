@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
@@ -55,6 +55,7 @@ from clusterdp.estimation.reading.request import Differences
 from clusterdp.outcomes.categories import Categories
 from clusterdp.outcomes.grammar import Parser
 from clusterdp.outcomes.metric import Metric, Threshold
+from clusterdp.statistics.base import CovariateMoments
 
 # Effects below this many standard errors are not compared between folds: only those stand out that
 # rows were chosen for.
@@ -83,7 +84,7 @@ class MeanEstimator:
         """Effects on the mean."""
         rows = questions[self.question]
         (data,) = rows.read(self.function)
-        found = mean_effects(data)
+        found = mean_effects(data, _covariate_of(rows, data.decoded.name))
         found.notes.extend(rows.noise_notes(data.decoded.name, [data.decoded]))
         found.means.append((rows, self.function))
         found.note_outcomes(rows, self.function)
@@ -106,8 +107,13 @@ def declared_mean(metric: Metric, question: int, space: Categories) -> MetricEst
     return MeanEstimator(question, metric_function(metric, space))
 
 
-def mean_effects(data: MetricData) -> MetricFindings:
-    """All effects on a mean, each segment's together."""
+def mean_effects(data: MetricData, owned: CovariateMoments | None = None) -> MetricFindings:
+    """All effects on a mean, each segment's together.
+
+    Args:
+        data: The rows.
+        owned: The owner's covariate, which overall effects are adjusted by; None without.
+    """
     found, covariates = MetricFindings(), data.rows.covariates
     compared: dict[tuple[Any, ...], list[SegmentEffect]] = {}
     for segment, counted in data.rows.parts:
@@ -119,6 +125,9 @@ def mean_effects(data: MetricData) -> MetricFindings:
             found.folds.extend(_by_fold(part, counted, plain))
         if covariates is not None and not part.empty_arms:
             every += part.effects(covariates)
+        if owned is not None and not segment:
+            every = _adjusted_by_owner(part, every, owned)
+            found.owner_covariates.append((data.decoded.name, owned.column))
         values = [one.value for one in every]
         found.effects.extend(values)
         found.notes.extend(_interval_notes(values))
@@ -134,6 +143,55 @@ def mean_effects(data: MetricData) -> MetricFindings:
                 segments, data.calibration, data.request.differences, data.request.level
             )
         )
+    return found
+
+
+def _covariate_of(rows: QuestionRows, metric: str) -> CovariateMoments | None:
+    """The owner's covariate of a metric, where overall effects are adjusted by it.
+
+    It covers all units of one folder, each cluster by its size, and arms as released.
+    """
+    request = rows.request
+    if (
+        rows.folders
+        or not request.use_sums
+        or request.fold is not None
+        or request.estimator != "stratified"
+        or request.covariates
+        or request.merged is not None
+    ):
+        return None
+    found = (one.covariate_moments(metric) for one in rows.question.statistics)
+    return next((one for one in found if one is not None), None)
+
+
+def _adjusted_by_owner(
+    part: SegmentData, plain: list[SegmentEffect], owned: CovariateMoments
+) -> list[SegmentEffect]:
+    """Overall effects, and adjusted ones; of both, the one with the smaller standard error counts.
+
+    Which one that is depends on variances alone.
+    """
+    from clusterdp.estimation.means.owner_covariates import adjusted_by_owner  # of few releases
+
+    layout, found = part.whole.request.layout, []
+    for arm, one in zip(layout.treatments, plain, strict=True):
+        if one.means is None:
+            found.append(one)
+            continue
+        pair = [layout.control, arm]
+        weights = part.weigh(pair)
+        squares = (weights.of_units() ** 2 * part.moments.of_arms(pair).sizes).sum(axis=-2)
+        arrays = adjusted_by_owner(
+            one.arrays, one.means.means, squares, owned, pair, layout.of_arms(pair)
+        )
+        of = one.value.of._replace(adjusted=True)
+        value = to_effect(arrays, of, part.arm_sizes(weights))
+        is_better = value.std_error < one.value.std_error
+        found += [
+            one._replace(value=replace(one.value, to_report=not is_better)),
+            one._replace(value=replace(value, to_report=is_better), arrays=arrays),
+        ]
     return found
 
 

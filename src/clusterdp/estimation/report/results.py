@@ -67,6 +67,7 @@ class Estimate(Findings):
             "verdicts": [one.to_dict() for one in self.verdicts],
             "best_arm": [one.to_dict() for one in self.best],
             "adjusted_for": list(self.adjusted_for),
+            **({"owner_covariates": dict(self.owner_covariates)} if self.owner_covariates else {}),
             "family": list(self.family),
             "checks": [check.to_dict() for check in self.checks],
             "warnings": list(self.warnings),

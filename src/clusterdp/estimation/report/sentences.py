@@ -209,6 +209,8 @@ def privacy_sentence(estimate: Findings) -> str:
 def adjusted_sentence(estimate: Findings) -> str:
     """Which effects are covariate-adjusted, if any."""
     adjusted = [effect for effect in estimate.effects if effect.of.adjusted]
+    if adjusted and estimate.owner_covariates:
+        return _adjusted_by_owner(estimate, adjusted)
     if not adjusted:
         return ""
     names = ", ".join(map(plain_label, estimate.adjusted_for))
@@ -217,6 +219,20 @@ def adjusted_sentence(estimate: Findings) -> str:
         return f"Effects are unadjusted; -v and --csv also have them adjusted for {names} (CUPED)."
     some = "" if len(reported) == len(adjusted) else "; unadjusted where an arm has too few units"
     return f"Covariate-adjusted (CUPED) for {names}{some}."
+
+
+def _adjusted_by_owner(estimate: Findings, adjusted: Sequence[Effect]) -> str:
+    """Which overall effects are adjusted by a covariate that the owner did not publish."""
+    reported = {one.of.metric for one in adjusted if one.to_report}
+    named = [
+        f"{plain_label(metric)} by {plain_label(column)}"
+        for metric, column in estimate.owner_covariates
+        if metric in reported
+    ]
+    if not named:
+        return "The owner's covariate makes no effect more precise; effects are unadjusted."
+    which = "covariates" if len(named) > 1 else "covariate"
+    return f"Overall effects adjusted by the owner's {which} (not published): {', '.join(named)}."
 
 
 def do_not_differ(estimate: Findings, effects: Sequence[Effect]) -> bool:
