@@ -104,7 +104,7 @@ LINES = (
         options={"optimize_for": "overall", "epsilon": 4.0},
     ),
     Line(name="R² = 0", correlation=0.0, draw=normal(40_000, 0.0)),
-    Line(name="skewed spend", correlation=0.62, draw=spending(40_000)),
+    Line(name="skewed spend", correlation=0.45, draw=spending(40_000)),
 )
 
 

@@ -98,7 +98,9 @@ def test_types_of_python_cover_what_is_checked() -> None:
 
 
 def test_options_hold_what_a_request_holds() -> None:
-    assert {one.name for one in fields(BudgetRequest)} == {*REQUESTED, "optimize_for", "asked"}
+    # Covariates are declared with outcomes, and what they cost is a part of the budget.
+    more = {"optimize_for", "asked", "covariates"}
+    assert {one.name for one in fields(BudgetRequest)} == {*REQUESTED, *more}
 
 
 @pytest.mark.parametrize(
