@@ -212,7 +212,8 @@ effects over that of plain ones in the same releases. Lines that were cut off ha
 {table}
 
 "Covers" is for the effect that is reported, which is the one with the smaller SE. Errors are Monte
-Carlo errors.
+Carlo errors. Where clusters differ, the variance of a plain effect is stated on the wide side; what
+the covariate explains is taken off that.
 """
 
 if __name__ == "__main__":
