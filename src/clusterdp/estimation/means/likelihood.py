@@ -42,13 +42,15 @@ _LEAST_SAVED = 0.01
 _SMALLEST = 1e-10
 # The optimum is found when the likelihood of a unit is as near as this to it.
 _TOLERANCE = 1e-10
+# Of the whole curvature, what each category has at least.
+_LEAST_CURVATURE = 1e-13
 _MOST_STEPS = 60
 # How far a step goes to the nearest end, and how much smaller q·z becomes.
 _TO_THE_END, _SMALLER = 0.99, 0.1
 # Shares next to 0 and 1 at which a ratio is taken.
 _LEAST_SHARE = 1e-9
 # Steps to a limit: the root of the ratio is nearly linear in the share.
-_LIMIT_STEPS = 5
+_LIMIT_STEPS = 7
 
 
 class MostLikely(NamedTuple):
@@ -128,7 +130,10 @@ def most_likely(
             break
         target = (_SMALLER * gap / n_categories)[:, np.newaxis]
         curvature = channel.T * (observed / expected**2)[:, np.newaxis, :] @ channel
-        curvature = curvature + by_sums + identity * (holds / probs)[..., np.newaxis]
+        curvature = curvature + by_sums
+        # Few outputs show some categories alike. What holds one of them can be lost in rounding.
+        least = _LEAST_CURVATURE * np.trace(curvature, axis1=-2, axis2=-1)[..., np.newaxis]
+        curvature = curvature + identity * np.maximum(holds / probs, least)[..., np.newaxis]
         right = (off - holds + target / probs)[..., np.newaxis]
         solved = np.linalg.solve(curvature, np.concatenate([right, groups.swapaxes(1, 2)], axis=2))
         raised = np.linalg.solve(groups @ solved[..., 1:], groups @ solved[..., :1])
