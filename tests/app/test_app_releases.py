@@ -107,6 +107,7 @@ def declare(page: Page, *, epsilon: str = "1", has_minutes: bool = True) -> None
 def plan(page: Page) -> None:
     page.get_by_role("button", name="Plan").click()
     page.get_by_role("heading", name="What can we measure").wait_for()
+    page.wait_for_load_state("load")  # its slider works from here on
 
 
 def choose(page: Page, epsilon: str) -> None:
@@ -151,8 +152,7 @@ def test_a_release_is_that_of_the_commands(visit: Visit, place: Path) -> None:
     plan(page)
     # The slider moves what is shown at once, and what is going to be used.
     before = page.locator("[data-slot=sure]").first.inner_text()
-    page.locator("#epsilon").focus()
-    page.keyboard.press("ArrowRight")
+    page.locator("#epsilon").press("ArrowRight")
     assert page.locator("[data-slot=sure]").first.inner_text() != before
     assert float(page.locator(".decide [name=epsilon]").input_value()) > 1
     moved = page.evaluate(
@@ -216,6 +216,7 @@ def test_what_is_wrong_is_said_at_its_field(visit: Visit, place: Path) -> None:
         field.fill(typed)
         page.get_by_role("button", name="Plan").click()
         page.get_by_role("alert").wait_for()
+        page.wait_for_load_state("load")  # then the field that is wrong has the focus
         said = page.locator(".error:visible")
         assert said.count() == 1, typed
         assert sentence in said.inner_text()
@@ -230,6 +231,7 @@ def test_roles_are_checked(visit: Visit, place: Path) -> None:
     open_table(page, place)
     page.get_by_role("button", name="Plan").click()
     assert "Choose the column of outcomes." in page.get_by_role("alert").inner_text()
+    page.wait_for_load_state("load")
     declare(page)
     column(page, "note").get_by_label("This column is").select_option("unit")
     page.get_by_role("button", name="Plan").click()
@@ -251,7 +253,8 @@ def test_places_are_checked_and_nothing_is_written(visit: Visit, place: Path) ->
     ):
         before = page.locator(f"#{field}").input_value()
         check(page, **{field: typed, "population": "shop" if field == "ledger" else ""})
-        assert sentence in page.locator(f"#{field}-error").inner_text()
+        page.locator(f"#{field}-error").get_by_text(sentence).wait_for()
+        page.wait_for_load_state("load")
         assert page.locator(f"#{field}").input_value() == typed
         page.locator(f"#{field}").fill(before)
     assert (place / "taken.toml").read_text() == "mine"

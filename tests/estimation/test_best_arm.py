@@ -112,3 +112,13 @@ def test_best_arms_are_shown(three: Path) -> None:
     assert "Probability" not in merged.stdout
     with pytest.raises(cdp.ParameterError, match="no effect on 'vist'"):
         cdp.estimate(three, lower_is_better="vist")
+
+
+def test_what_is_known_exactly_has_no_noise() -> None:
+    """Where arms decide who is exposed, no share of exposed units has an error."""
+    zero = np.zeros(3)
+    np.testing.assert_allclose(
+        best_probs(np.array([0.0, 1.0, 1.0]), zero), [0, 0.5, 0.5], atol=1e-6
+    )
+    np.testing.assert_allclose(best_probs(np.array([0.0, 1.0]), zero[:2]), [0, 1], atol=1e-6)
+    np.testing.assert_allclose(best_probs(zero, zero), 1 / 3, atol=1e-6)

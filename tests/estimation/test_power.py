@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,9 +18,6 @@ from cli_runs import run
 from clusterdp.cells.layout import Layout
 from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.studies.simulation import simulate_estimates
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
 
@@ -101,9 +99,12 @@ def test_questions_share_units(rng: np.random.Generator) -> None:
     assert other > 1.2 * one
 
 
-def test_on_screens_and_pages(published: Path, tmp_path: Path) -> None:
-    page = tmp_path / "power.html"
-    found = run("power", published, "--effect", "clicks=0.1", "--html", page, width=80)
+def test_on_screens_and_pages(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Path("power.html")
+    found = run("power", published.name, "--effect", "clicks=0.1", "--html", page, width=80)
     assert "To detect a change in clicks of 0.10" in " ".join(found.stdout.split())
     assert "no privacy" in found.stdout
     assert "Next:" in found.output

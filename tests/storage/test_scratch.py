@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,6 @@ from clusterdp.storage.folder import FileSum, SummedFile, scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import polars as pl
 
@@ -81,7 +81,9 @@ class Places:
     def pilot(self) -> set[Path]:
         """What is there now, but for finished plans and releases."""
         found = set()
-        for path in self.root.rglob("*"):
+        # Folders may go while they are looked through, which this passes over.
+        walked = os.walk(self.root)
+        for path in (Path(at) / name for at, *names in walked for name in (*names[0], *names[1])):
             if path.parent == self.root or "out" in path.relative_to(self.root).parts:
                 continue
             try:

@@ -204,11 +204,14 @@ def best_arms(effects: Iterable[Effect], lower_is_better: Collection[str]) -> tu
 
 
 def best_probs(means: FloatArray, variances: FloatArray) -> FloatArray:
-    """The probability of each of several independent normal variables to be the largest."""
+    """The probability of each of several independent normal variables to be the largest.
+
+    What has hardly any variance gets a little, next to what is between the means.
+    """
     from scipy.special import ndtr
 
-    least = max(float(variances.max()), np.finfo(float).tiny) * 1e-12
-    scales = np.sqrt(np.maximum(variances, least))
+    least = max(float(variances.max()) * 1e-12, float(np.ptp(means)) ** 2 * 1e-18)
+    scales = np.sqrt(np.maximum(variances, max(least, np.finfo(float).tiny)))
     points = means[:, np.newaxis] + scales[:, np.newaxis] * np.linspace(-_REACH, _REACH, _POINTS)
     grid = np.unique(points)
     distances = (grid - means[:, np.newaxis]) / scales[:, np.newaxis]
