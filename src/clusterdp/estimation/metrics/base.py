@@ -29,7 +29,6 @@ from clusterdp.estimation.effects.findings import ArmDistribution, AttritionBoun
 from clusterdp.estimation.effects.intervals import TrueClusterInterval
 from clusterdp.estimation.effects.notes import DataCheck, Note, Weight
 from clusterdp.estimation.effects.shrinkage import ShrunkenEffect
-from clusterdp.estimation.means import adjustment
 from clusterdp.estimation.means.arms import ArmMeans, GroupScores, profile_scores, to_means
 from clusterdp.estimation.means.calibration import CalibratedSums, Calibration
 from clusterdp.estimation.means.functions import CategoryFunction, DecodedFunction
@@ -329,6 +328,8 @@ class SegmentData:
         """What gives the means of two arms, adjusted for covariates; as `pair_means` does."""
         profiles, n_slopes = self.whole.rows.profiles, len(every.regressors)
         pieces = every.pieces(self.segment, self._counted)
+        from clusterdp.estimation.means import adjustment  # of few estimates
+
         known = adjustment.CovariateRows(
             self._counted, profiles, self.whole.decoded.outputs, pieces
         )
