@@ -131,7 +131,7 @@ def most_likely(
         target = (_SMALLER * gap / n_categories)[:, np.newaxis]
         curvature = channel.T * (observed / expected**2)[:, np.newaxis, :] @ channel
         curvature = curvature + by_sums
-        # Few outputs show some categories alike. What holds one of them can be lost in rounding.
+        # Few outputs show some categories the same. What holds one of them can be lost in rounding.
         least = _LEAST_CURVATURE * np.trace(curvature, axis1=-2, axis2=-1)[..., np.newaxis]
         curvature = curvature + identity * np.maximum(holds / probs, least)[..., np.newaxis]
         right = (off - holds + target / probs)[..., np.newaxis]
