@@ -97,7 +97,7 @@ clean: ## Remove everything that was built.
 	@touch $@
 
 .venv/run: .venv/created pyproject.toml
-	$(PIP) install --editable ".[plot]"
+	$(PIP) install --editable ".[ledger,plot]"
 	@touch $@
 
 .venv/dev: .venv/created pyproject.toml

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from clusterdp.errors import ParameterError
 from clusterdp.owner.keywords import in_lines
 
 # What the owner fills in of the draft of `clusterdp init`: what can happen, what earlier campaigns
@@ -116,6 +117,11 @@ def say(text: str) -> None:
 
 def main() -> None:
     """Run both halves and show what each of them sees."""
+    if find_spec("sqlalchemy") is None:
+        raise ParameterError(
+            "The demo has a ledger, which is not installed. Nothing was written. Fix: "
+            "pip install 'clusterdp[ledger]'."
+        )
     owner, analyst, effects = simulate_campaign(np.random.default_rng())
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()

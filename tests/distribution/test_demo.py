@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli_runs import run
+from cli_runs import assert_refused, run
 from clusterdp import demo
 
 
@@ -38,3 +38,18 @@ def test_the_demo_names_pages_that_are_there(
         *("plan.html", "index.html", "report.html", "index.html")
     ]
     assert all(Path(name).exists() for name in named)
+
+
+def test_the_demo_names_what_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "find_spec", lambda _: None)
+    assert_refused(run("demo"), "pip install 'clusterdp[ledger]'")
+    assert not list(tmp_path.iterdir())
+
+
+def test_make_installs_what_the_demo_needs() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    (extras,) = re.findall(r'editable "\.\[([a-z,]+)\]"', makefile)
+    assert {"ledger", "plot"} <= set(extras.split(","))
