@@ -266,6 +266,9 @@ def test_the_screen_has_the_answer_first_and_fits(
     assert first.startswith("ε = 2 holds")
     assert any("visit=0, sale=0" in line for line in rest)
     assert max(map(len, result.output.splitlines())) <= 80
+    found = audit(folders("two questions"))
+    assert repr(found).splitlines() == result.output.splitlines()[: len(repr(found).splitlines())]
+    assert "<table" in found._repr_html_()
     shown = json.loads(run("audit", folders("two questions"), "--json").output)
     assert shown["holds"]
     assert shown["enumerated_epsilon"] == pytest.approx(2, abs=1e-3)

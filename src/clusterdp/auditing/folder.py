@@ -18,6 +18,7 @@ import numpy as np
 from clusterdp.auditing.losses import QuestionParts, SharedNoise, largest_loss
 from clusterdp.auditing.outcomes import Combinations
 from clusterdp.document.model import Paragraph, Table
+from clusterdp.document.text import terminal_width, to_screen
 from clusterdp.errors import FormatError
 from clusterdp.storage.reading import open_folder
 
@@ -43,7 +44,7 @@ _PIECE, _MOST_VALUES = 2**20, 2**27
 _PRINTED = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Audit:
     """What an audit found.
 
@@ -80,6 +81,15 @@ class Audit:
         at = f" at δ = {self.delta:g}" if self.delta else ""
         holds = f"ε = {self.stated:.4g} holds{at}"
         return f"{holds}: enumeration finds a privacy loss of at most {self.loss}."
+
+    def __repr__(self) -> str:
+        return to_screen(self.sections(), terminal_width())
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        from clusterdp.document.markup import to_html
+
+        return to_html(*self.sections())
 
     @property
     def loss(self) -> str:
